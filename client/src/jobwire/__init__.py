@@ -1,0 +1,1 @@
+"""jobwire: the client."""

@@ -1,0 +1,1 @@
+"""Who gets woken: claim streams, waiting calls, timers."""

@@ -1,0 +1,1 @@
+"""gRPC: parse, call, answer. No rule about jobs lives here."""

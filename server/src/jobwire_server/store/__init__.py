@@ -1,0 +1,1 @@
+"""The rules about jobs: one interface, `Store`, and its backends."""

@@ -1,0 +1,1 @@
+"""The backend on Redis and Valkey: one Lua script per verb."""
