@@ -1,0 +1,101 @@
+"""Store.Claim on one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from jobwire.v1 import store_pb2
+
+from jobwire_server.store import limits
+from jobwire_server.store.base import Claimed
+from jobwire_server.store.times import set_duration, set_timestamp
+
+from .partition import Claim
+from .record import Lease, Record
+from .step import Step
+
+# How long a claim is remembered for a repeat of it, and what an answer adds to a job's payload at most, on average.
+_REPEAT_MS = 10_000
+_OVERHEAD_BYTES = 2_048
+
+
+class Wish(NamedTuple):
+    """What is asked for."""
+
+    queues: Sequence[tuple[str, str]]
+    max_jobs: int
+    max_bytes: int
+    lease_ms: int
+    """For jobs that ask for no lease of their own."""
+    worker_id: str
+    token: str
+    waiting: bool
+
+
+def claim(step: Step, wish: Wish) -> Claimed:
+    """Takes the next jobs: queues in the order asked, then as `Ready.next` says.
+
+    A repeat under the same token answers the leases it still holds, and takes nothing.
+    """
+    claims = step.partition.claims
+    for token in [token for token, claim in claims.items() if claim.time + _REPEAT_MS <= step.now]:
+        del claims[token]
+    if wish.token not in claims:
+        claims[wish.token] = Claim(step.now, [record.name for record in _take(step, wish)])
+    jobs = []
+    for index, name in enumerate(claims[wish.token].names):
+        record = step.find(name)
+        if record is not None and record.holds(f"{wish.token}-{index}"):
+            jobs.append(_answer(record))
+    more = any(step.partition.ready.next(*queue) for queue in wish.queues)
+    if wish.waiting and not more:
+        register(step, wish.queues)
+    return Claimed(jobs, more)
+
+
+def look(step: Step, queues: Sequence[tuple[str, str]]) -> list[bool]:
+    """Whether a job is ready in each queue; the replica waits for those without."""
+    ready = [step.partition.ready.next(*queue) is not None for queue in queues]
+    register(step, [queue for queue, is_ready in zip(queues, ready, strict=True) if not is_ready])
+    return ready
+
+
+def register(step: Step, queues: Sequence[tuple[str, str]]) -> None:
+    """The replica is told, once per queue, when a job becomes ready there within the expiry."""
+    for queue in queues:
+        step.partition.waiters[queue].put(step.replica, step.now + limits.WAITER_EXPIRY_MS)
+
+
+def _take(step: Step, wish: Wish) -> list[Record]:
+    taken: list[Record] = []
+    size = 0
+    for record in _in_turn(step, wish.queues):
+        size += len(record.job.payload) + _OVERHEAD_BYTES
+        if len(taken) == wish.max_jobs or (taken and size > wish.max_bytes):
+            break
+        job_lease = record.job.lease_duration.ToMilliseconds()
+        lease = Lease(f"{wish.token}-{len(taken)}", job_lease or wish.lease_ms, step.replica)
+        step.lease(record, lease, wish.worker_id)
+        taken.append(record)
+    return taken
+
+
+def _in_turn(step: Step, queues: Sequence[tuple[str, str]]) -> Iterator[Record]:
+    """The next job, as long as the caller takes each. Rule 9: an id whose record is gone is dropped, never revived."""
+    for queue in queues:
+        while place := step.partition.ready.next(*queue):
+            line, job_id = place
+            record = step.find((line.namespace, job_id))
+            if record is not None and record.ready and record.line == line:
+                yield record
+            else:
+                step.partition.ready.leave(line, job_id, charged=False)
+
+
+def _answer(record: Record) -> store_pb2.ClaimedJob:
+    assert record.lease is not None
+    claimed = store_pb2.ClaimedJob(job=record.answer(full=True), lease_token=record.lease.token)
+    set_duration(claimed.lease_duration, record.lease.lease_ms)
+    set_timestamp(claimed.lease_expire_time, record.deadline)
+    return claimed

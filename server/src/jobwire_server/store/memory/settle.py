@@ -1,0 +1,112 @@
+"""Store.Heartbeat, Complete, Fail and Release: every write of a worker, fenced by its token (rule 3)."""
+
+from __future__ import annotations
+
+from jobwire.v1 import job_pb2, store_pb2
+
+from jobwire_server.store import limits
+from jobwire_server.store.base import Held, SettleResponse
+from jobwire_server.store.errors import StoreError, lease_lost, not_found
+from jobwire_server.store.times import duration_ms, set_timestamp
+
+from .record import Name, Record
+from .step import Step
+from .update import set_error
+
+_SETTLED = (
+    job_pb2.ATTEMPT_OUTCOME_COMPLETED,
+    job_pb2.ATTEMPT_OUTCOME_FAILED,
+    job_pb2.ATTEMPT_OUTCOME_RELEASED,
+)
+
+
+def heartbeat(step: Step, beat: store_pb2.LeaseHeartbeat) -> store_pb2.HeartbeatResult:
+    """Extends the lease. Rule 6: late, but before the reclaim, is in time."""
+    record = step.find(_name(beat.lease))
+    if record is None or not record.holds(beat.lease.token):
+        return store_pb2.HeartbeatResult(state=store_pb2.LEASE_STATE_LOST)
+    step.heartbeat(record)
+    if beat.HasField("progress"):
+        record.job.progress.CopyFrom(beat.progress)
+        step.changed(record, bump=False)
+    result = store_pb2.HeartbeatResult(state=store_pb2.LEASE_STATE_HELD)
+    set_timestamp(result.lease_expire_time, record.deadline)
+    return result
+
+
+def held(step: Step, lease: store_pb2.LeaseRef) -> Held:
+    """What became of a token."""
+    record = step.find(_name(lease))
+    if record is None:
+        return Held.LOST
+    if record.holds(lease.token):
+        return Held.HELD
+    return Held.SETTLED if record.outcome_of(lease.token) in _SETTLED else Held.LOST
+
+
+def settle(step: Step, settlement: store_pb2.Settlement) -> SettleResponse | StoreError:
+    """Ends a lease. Rule 4: the same token repeating its verb is answered OK and changes nothing, another verb is too
+    late.
+    """
+    match settlement.WhichOneof("verb"):
+        case "complete":
+            lease, outcome = settlement.complete.lease, job_pb2.ATTEMPT_OUTCOME_COMPLETED
+        case "fail":
+            lease, outcome = settlement.fail.lease, job_pb2.ATTEMPT_OUTCOME_FAILED
+        case _:
+            lease, outcome = settlement.release.lease, job_pb2.ATTEMPT_OUTCOME_RELEASED
+    record = step.find(_name(lease))
+    if record is None:
+        return not_found(*_name(lease))
+    if record.holds(lease.token):
+        step.end_attempt(record, outcome)
+        match settlement.WhichOneof("verb"):
+            case "complete":
+                _complete(step, record, settlement.complete)
+            case "fail":
+                _fail(step, record, settlement.fail)
+            case _:
+                _again(step, record, duration_ms(settlement.release.delay))
+        step.changed(record)
+        return _answer(record, outcome, repeated=False)
+    if record.outcome_of(lease.token) == outcome:
+        return _answer(record, outcome, repeated=True)
+    return lease_lost(record.job.id)
+
+
+def _complete(step: Step, record: Record, request: store_pb2.CompleteRequest) -> None:
+    record.job.result = request.result
+    record.job.ClearField("error")
+    step.end(record, job_pb2.JOB_STATUS_SUCCEEDED)
+
+
+def _fail(step: Step, record: Record, request: store_pb2.FailRequest) -> None:
+    """Rule 8: failures and losses together use up the attempts; the last error stays."""
+    job = record.job
+    job.failures += 1
+    set_error(job, request.error)
+    final = request.error.HasField("retryable") and not request.error.retryable
+    if final or job.failures + job.losses >= job.max_attempts:
+        step.end(record, job_pb2.JOB_STATUS_FAILED)
+    else:
+        _again(step, record, duration_ms(request.delay))
+
+
+def _again(step: Step, record: Record, delay_ms: int) -> None:
+    if delay_ms > 0:
+        step.wait(record, job_pb2.WAIT_REASON_BACKOFF, step.now + delay_ms)
+    else:
+        step.put_back(record)
+
+
+def _answer(record: Record, outcome: job_pb2.AttemptOutcome.ValueType, *, repeated: bool) -> SettleResponse:
+    durability = store_pb2.DURABILITY_ENGINE
+    if outcome == job_pb2.ATTEMPT_OUTCOME_COMPLETED:
+        return store_pb2.CompleteResponse(repeated_call=repeated, durability=durability)
+    if outcome == job_pb2.ATTEMPT_OUTCOME_FAILED:
+        return store_pb2.FailResponse(status=record.job.status, repeated_call=repeated, durability=durability)
+    return store_pb2.ReleaseResponse(repeated_call=repeated, durability=durability)
+
+
+def _name(lease: store_pb2.LeaseRef) -> Name:
+    return lease.namespace or limits.DEFAULT_NAMESPACE, lease.id
