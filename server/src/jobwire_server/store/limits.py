@@ -63,3 +63,12 @@ WAITER_EXPIRY_MS = 3 * SECOND_MS
 # The engine's own expiry of a record is only the backstop of the logical one.
 BACKSTOP_LIVE_MS = YEAR_MS
 BACKSTOP_ENDED_MS = HOUR_MS
+
+# How long a claim whose answer was lost can be repeated under its token.
+CLAIM_REPEATABLE_MS = 10 * SECOND_MS
+
+# What a record may need in an answer besides its payload and result.
+ENVELOPE_BYTES = 2_048
+
+# How many tenants' oldest jobs are looked at, per priority, for a queue's oldest.
+OLDEST_TENANTS = 100

@@ -1,0 +1,207 @@
+"""Between the contract's messages and the scripts' arguments and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jobwire.v1 import job_pb2, store_pb2
+
+from jobwire_server.store import limits
+from jobwire_server.store.base import Outcome, SettleResponse
+from jobwire_server.store.errors import StoreError, invalid, lease_lost, not_found
+from jobwire_server.store.prepare import Creation, cut_error
+from jobwire_server.store.times import duration_ms, timestamp_ms
+
+from .engine import Argument
+from .record import LETTER, STATUS, decode, encode_labels, encode_spec
+from .scripts import Code
+
+_SEPARATOR = "\x1f"
+
+
+# -- create ----------------------------------------------------------------------------------------------------------
+
+
+def creation_args(creation: Creation) -> tuple[Argument, ...]:
+    """As `scripts.CREATE_ITEM`."""
+    job = creation.job
+    return (
+        job.namespace,
+        job.id,
+        job.tenant,
+        job.queue,
+        job.parent_id,
+        creation.parent_token,
+        _dedup_name(job),
+        creation.request_hash,
+        duration_ms(job.dedup.window) if job.HasField("dedup") else 0,
+        creation.request_id,
+        creation.nonce,
+        LETTER[job.status or job_pb2.JOB_STATUS_PENDING],
+        job.priority,
+        job.max_attempts,
+        timestamp_ms(job.run_time) if job.HasField("run_time") else 0,
+        creation.delay_ms,
+        duration_ms(job.ttl),
+        duration_ms(job.queue_timeout),
+        duration_ms(job.lease_duration),
+        encode_spec(job),
+        encode_labels(dict(job.labels)),
+        job.content_type,
+        job.payload,
+    )
+
+
+def _dedup_name(job: job_pb2.Job) -> str:
+    """Root jobs: by tenant. Children: by family and tenant; the two have different numbers of parts, so never meet."""
+    if not job.HasField("dedup"):
+        return ""
+    family = [job.id.partition("/")[0]] if job.parent_id else []
+    return _SEPARATOR.join([job.namespace, *family, job.tenant, job.dedup.key])
+
+
+def created(creation: Creation, answer: Sequence[Any]) -> Outcome:
+    """What became of one item of `scripts.CREATE`."""
+    job = creation.job
+    match answer[0]:
+        case Code.OK:
+            fields = [*answer[1:], encode_spec(job), job.content_type.encode(), encode_labels(dict(job.labels))]
+            stored = decode(job.namespace, job.id, [*fields, *[None] * 8])
+            return store_pb2.CreateResponse(job=stored, created=True, durability=store_pb2.DURABILITY_ENGINE)
+        case Code.REPEATED | Code.FOUND:
+            return store_pb2.CreateResponse(
+                job=decode(job.namespace, answer[1].decode(), answer[2:]),
+                created=answer[0] == Code.REPEATED,
+                durability=store_pb2.DURABILITY_ENGINE,
+            )
+        case Code.EXISTS:
+            return StoreError(
+                job_pb2.ERROR_REASON_JOB_EXISTS, f"job {job.id!r} exists already", metadata={"id": job.id}
+            )
+        case Code.DEDUP_MISMATCH:
+            first = answer[1].decode()
+            return StoreError(
+                job_pb2.ERROR_REASON_DEDUP_MISMATCH,
+                f"dedup key {job.dedup.key!r} belongs to job {first!r}, made by another request",
+                metadata={"id": first},
+            )
+        case Code.PARENT_NOT_FOUND:
+            return StoreError(
+                job_pb2.ERROR_REASON_PARENT_NOT_FOUND,
+                f"no parent job {job.parent_id!r} in namespace {job.namespace!r}",
+                metadata={"id": job.parent_id},
+            )
+        case Code.LEASE_LOST:
+            return lease_lost(job.parent_id)
+        case _:
+            field = "delay" if creation.delay_ms else "job.run_time"
+            return invalid(field, "is more than 366 days ahead")
+
+
+# -- the owner's changes ---------------------------------------------------------------------------------------------
+
+
+def update_args(namespace: str, request: store_pb2.UpdateRequest, mark: str) -> tuple[Argument, ...]:
+    """As `scripts.UPDATE`: first which fields are given, then their values."""
+    return (
+        namespace,
+        request.id,
+        request.etag,
+        mark,
+        *(int(request.HasField(name)) for name in ("labels", "ttl", "payload", "content_type", "priority")),
+        int(request.HasField("run_time") or request.HasField("delay")),
+        int(request.status != job_pb2.JOB_STATUS_UNSPECIFIED),
+        *(int(request.HasField(name)) for name in ("result", "error", "progress")),
+        encode_labels(dict(request.labels.entries)),
+        duration_ms(request.ttl),
+        request.payload,
+        request.content_type,
+        request.priority,
+        max(timestamp_ms(request.run_time), 1) if request.HasField("run_time") else 0,
+        duration_ms(request.delay),
+        LETTER.get(request.status, ""),
+        request.result,
+        cut_error(request.error).SerializeToString(),
+        request.progress.SerializeToString(),
+    )
+
+
+def etag_mismatch(job_id: str, current: str) -> StoreError:
+    """ETAG_MISMATCH."""
+    return StoreError(
+        job_pb2.ERROR_REASON_ETAG_MISMATCH,
+        f"the etag of job {job_id!r} is {current!r} by now",
+        metadata={"etag": current},
+    )
+
+
+def illegal(job_id: str, letter: str) -> StoreError:
+    """ILLEGAL_TRANSITION."""
+    status = job_pb2.JobStatus.Name(STATUS[letter])
+    return StoreError(
+        job_pb2.ERROR_REASON_ILLEGAL_TRANSITION,
+        f"job {job_id!r} ({status}) does not allow a change of these fields",
+        metadata={"status": status},
+    )
+
+
+# -- claim and settle ------------------------------------------------------------------------------------------------
+
+
+def lease_args(lease: store_pb2.LeaseRef) -> tuple[str, str, str]:
+    """Namespace, id, token."""
+    return lease.namespace or limits.DEFAULT_NAMESPACE, lease.id, lease.token
+
+
+def granted_ms(job: job_pb2.Job) -> int:
+    """How long the lease of a job lasts that has just been claimed or is held."""
+    return timestamp_ms(job.lease_expire_time) - timestamp_ms(job.heartbeat_time)
+
+
+def settlement_args(settlement: store_pb2.Settlement) -> tuple[Argument, ...]:
+    """As an item of `scripts.SETTLE`."""
+    match settlement.WhichOneof("verb"):
+        case "complete":
+            return (*lease_args(settlement.complete.lease), "C", 0, 0, settlement.complete.result)
+        case "fail":
+            request = settlement.fail
+            final = request.error.HasField("retryable") and not request.error.retryable
+            content = cut_error(request.error).SerializeToString()
+            return (*lease_args(request.lease), "F", int(final), duration_ms(request.delay), content)
+        case _:
+            return (*lease_args(settlement.release.lease), "R", 0, duration_ms(settlement.release.delay), b"")
+
+
+def settled(settlement: store_pb2.Settlement, answer: Sequence[Any]) -> SettleResponse | StoreError:
+    """What became of one item of `scripts.SETTLE`."""
+    verb = settlement.WhichOneof("verb")
+    request = settlement.complete if verb == "complete" else settlement.fail if verb == "fail" else settlement.release
+    if answer[0] == Code.NOT_FOUND:
+        return not_found(request.lease.namespace or limits.DEFAULT_NAMESPACE, request.lease.id)
+    if answer[0] == Code.LEASE_LOST:
+        return lease_lost(request.lease.id)
+    repeated, durability = answer[0] == Code.REPEATED, store_pb2.DURABILITY_ENGINE
+    if verb == "complete":
+        return store_pb2.CompleteResponse(repeated_call=repeated, durability=durability)
+    if verb == "release":
+        return store_pb2.ReleaseResponse(repeated_call=repeated, durability=durability)
+    return store_pb2.FailResponse(status=STATUS[answer[1].decode()], repeated_call=repeated, durability=durability)
+
+
+# -- flat lists ------------------------------------------------------------------------------------------------------
+
+
+def flat_queues(queues: Iterable[tuple[str, str]]) -> list[str]:
+    """(namespace, queue) one after the other."""
+    return [part for queue in queues for part in queue]
+
+
+def pairs(flat: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Every two elements together."""
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def names_of(flat: Sequence[bytes]) -> list[tuple[str, str]]:
+    """(namespace, id) pairs."""
+    return [(namespace.decode(), job_id.decode()) for namespace, job_id in pairs(flat)]

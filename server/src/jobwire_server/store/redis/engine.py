@@ -1,0 +1,170 @@
+"""The way to the engine: calls of many tasks, gathered into pipelines on one connection.
+
+While one pipeline is under way, what arrives is gathered and goes out as the next ("natural batching"), so a lone call
+waits for nothing and a crowd pays one round trip together. The pipeline runs in a task of its own: a caller that is
+cancelled never leaves an unread answer behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jobwire.v1 import job_pb2
+from redis import exceptions
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from jobwire_server.store.errors import StoreError, engine_unavailable
+
+from .scripts import Script
+
+Argument = str | bytes | int
+
+# Passing states of the engine: retried for a moment, then UNAVAILABLE. Every script can be repeated.
+_PASSING = re.compile(r"(?:^|-)(?:LOADING|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|BUSY|MOVED|ASK)\b|non local key")
+_TRIES = 4
+_FIRST_PAUSE_S = 0.05
+
+# A pipeline's size, so that one round trip stays short.
+_PIPELINE = 500
+
+
+class _Call(NamedTuple):
+    script: Script
+    key: str
+    args: Sequence[Argument]
+    answer: asyncio.Future[Any]
+
+
+def client_options(url: str, **more: Any) -> dict[str, Any]:
+    """What every connection of ours sets, since redis-py's defaults change between releases."""
+    return {
+        "protocol": 2,
+        "decode_responses": False,
+        "socket_timeout": 5.0,
+        "socket_connect_timeout": 2.0,
+        "health_check_interval": 0,
+        "retry": Retry(NoBackoff(), 0),  # ours, below: it knows what may be repeated
+        **({} if url.startswith("unix:") else {"socket_keepalive": True}),
+        **more,
+    }
+
+
+class Engine:
+    """Runs scripts. Raises `StoreError` for every state of the engine that the contract knows."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            self.client: Redis = Redis.from_url(url, max_connections=4, **client_options(url))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"not a usable engine URL: {error}") from None
+        self._waiting: list[_Call] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def run(self, script: Script, key: str, args: Sequence[Argument]) -> Any:
+        """Runs a script whose keys all stand in the slot of `key`, and answers what it returned."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Call(script, key, args, answer))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush(), name="jobwire-engine")
+        return await answer
+
+    async def close(self) -> None:
+        """Waits for what is under way, then lets go of the connections."""
+        while self._flushing is not None:
+            await asyncio.wait([self._flushing])
+        await self.client.aclose()
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                calls = [call for call in self._waiting[:_PIPELINE] if not call.answer.done()]
+                del self._waiting[:_PIPELINE]
+                try:
+                    await self._settle(calls)
+                except BaseException as error:
+                    # Nobody may be left waiting, whatever went wrong here.
+                    for call in calls:
+                        if not call.answer.done():
+                            call.answer.set_exception(_as_store_error(_plain(error)))
+                    raise
+        finally:
+            self._flushing = None
+
+    async def _settle(self, calls: list[_Call]) -> None:
+        """Gives each call its answer or error; repeats those that met a passing state."""
+        for attempt in range(1, _TRIES + 1):
+            failed: list[tuple[_Call, Exception]] = []
+            for call, answer in zip(calls, await self._send(calls), strict=True):
+                if call.answer.done():
+                    continue
+                if not isinstance(answer, Exception):
+                    call.answer.set_result(answer)
+                elif _is_passing(answer):
+                    failed.append((call, answer))
+                else:
+                    call.answer.set_exception(_as_store_error(answer))
+            if not failed:
+                return
+            if attempt == _TRIES:
+                for call, error in failed:
+                    call.answer.set_exception(_as_store_error(error))
+                return
+            calls = [call for call, _ in failed]
+            # A pause with full jitter, so that the replicas of a deployment do not come back in step.
+            await asyncio.sleep(random.uniform(0, _FIRST_PAUSE_S * 2**attempt))  # noqa: S311
+
+    async def _send(self, calls: list[_Call]) -> list[Any]:
+        """One pipeline, one answer or error per call.
+
+        Scripts that the engine does not know (after a restart or SCRIPT FLUSH) follow with their text.
+        """
+        if not calls:
+            return []
+        try:
+            answers = await self._execute([(call, "EVALSHA", call.script.sha) for call in calls])
+            unknown = [i for i, answer in enumerate(answers) if isinstance(answer, exceptions.NoScriptError)]
+            if unknown:
+                texts = await self._execute([(calls[i], "EVAL", calls[i].script.text) for i in unknown])
+                for i, answer in zip(unknown, texts, strict=True):
+                    answers[i] = answer
+        except (TimeoutError, exceptions.RedisError, OSError) as error:
+            return [error] * len(calls)
+        return answers
+
+    async def _execute(self, commands: list[tuple[_Call, str, str]]) -> list[Any]:
+        async with self.client.pipeline(transaction=False) as pipeline:
+            for call, command, script in commands:
+                pipeline.execute_command(command, script, 1, call.key, *call.args)
+            answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        return answers
+
+
+def _plain(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else exceptions.ConnectionError("the store is closing")
+
+
+def _is_passing(error: Exception) -> bool:
+    if isinstance(error, (exceptions.AuthenticationError, exceptions.NoPermissionError)):
+        return False
+    if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError, asyncio.TimeoutError)):
+        return True
+    return isinstance(error, exceptions.ResponseError) and _PASSING.search(str(error)) is not None
+
+
+def _as_store_error(error: Exception) -> Exception:
+    text = str(error)
+    if isinstance(error, exceptions.OutOfMemoryError) or "OOM " in text or "maxmemory" in text:
+        return StoreError(
+            job_pb2.ERROR_REASON_ENGINE_FULL, "the engine is out of memory; nothing was written", retry_after_ms=1_000
+        )
+    if isinstance(error, (exceptions.AuthenticationError, exceptions.NoPermissionError)) or "NOPERM" in text:
+        return engine_unavailable("the engine refuses the store's credentials or one of its commands")
+    if _is_passing(error):
+        return engine_unavailable(f"the engine does not answer: {type(error).__name__}")
+    return error

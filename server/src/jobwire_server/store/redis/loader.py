@@ -1,0 +1,108 @@
+"""Loads the Lua scripts: resolves includes and writes the preamble that gives parameters and constants their names.
+
+A line `--- @include lib/keys` at the head of a file puts that file (with its own includes) before it, once. The
+preamble is generated from the declarations in `scripts` and `record`, so that a parameter's or field's name and type
+stand in one place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from .record import INT
+
+Declaration = Sequence[tuple[str, str]]
+
+_INCLUDE = re.compile(r"^--- @include +(\S+) *$", re.MULTILINE)
+_FOLDER = Path(__file__).parent / "lua"
+
+
+class ScriptError(Exception):
+    """A script that cannot be put together."""
+
+
+def read_file(name: str) -> str:
+    """The text of `lua/<name>.lua`."""
+    path = _FOLDER / f"{name}.lua"
+    if not path.is_file():
+        raise ScriptError(f"no Lua file {name!r}")
+    return path.read_text(encoding="utf-8")
+
+
+def resolve(name: str, read: Callable[[str], str] = read_file) -> str:
+    """The file `name` after everything it includes, each file once, dependencies first.
+
+    Raises `ScriptError` for a missing file, a cycle, or a file that includes another twice.
+    """
+    parts: list[str] = []
+    done: set[str] = set()
+
+    def visit(file: str, path: tuple[str, ...]) -> None:
+        if file in path:
+            raise ScriptError(f"include cycle: {' -> '.join((*path, file))}")
+        if file in done:
+            return
+        text = read(file)
+        includes = _INCLUDE.findall(text)
+        if len(includes) != len(set(includes)):
+            raise ScriptError(f"{file!r} includes a file twice")
+        for include in includes:
+            visit(include, (*path, file))
+        done.add(file)
+        parts.append(f"-- {file}\n{_INCLUDE.sub('', text).strip()}\n")
+
+    visit(name, ())
+    return "\n".join(parts)
+
+
+def preamble(
+    params: Declaration,
+    item: Declaration,
+    constants: Mapping[str, int | str],
+    texts: Mapping[str, Declaration],
+) -> str:
+    """Names for what a script is given.
+
+    `params` become locals, read from ARGV in order; `item` describes the groups of arguments that follow, which become
+    the list `items`; `constants` become locals; each of `texts` becomes `unpack_<name>(job, text)` and
+    `pack_<name>(job)`.
+    """
+    lines = ["local PREFIX = KEYS[1]"]
+    for name, value in constants.items():
+        lines.append(f"local {name} = {value if isinstance(value, int) else _quoted(value)}")
+    for index, (name, kind) in enumerate(params, start=1):
+        lines.append(f"local {name} = {_typed(f'ARGV[{index}]', kind)}")
+    if item:
+        first, stride = len(params) + 1, len(item)
+        lines.append(f"local items = {{}}\nfor i = {first}, #ARGV, {stride} do\n  items[#items + 1] = {{")
+        lines += [f"    {name} = {_typed(f'ARGV[i + {offset}]', kind)}," for offset, (name, kind) in enumerate(item)]
+        lines.append("  }\nend")
+    for name, declaration in texts.items():
+        lines.append(_text_functions(name, declaration))
+    return "\n".join(lines) + "\n"
+
+
+def _text_functions(name: str, declaration: Declaration) -> str:
+    names = [field for field, _ in declaration]
+    pattern = "^" + "\\n".join(["([^\\n]*)"] * len(names)) + "$"
+    return "\n".join(
+        [
+            f"local function unpack_{name}(job, text)",
+            f'  local {", ".join(f"_{field}" for field in names)} = string.match(text, "{pattern}")',
+            *(f"  job.{field} = {_typed(f'_{field}', kind)}" for field, kind in declaration),
+            "end",
+            f"local function pack_{name}(job)",
+            f'  return table.concat({{{", ".join(f"job.{field}" for field in names)}}}, "\\n")',
+            "end",
+        ]
+    )
+
+
+def _typed(expression: str, kind: str) -> str:
+    return f"tonumber({expression})" if kind == INT else expression
+
+
+def _quoted(text: str) -> str:
+    return '"' + "".join(f"\\{byte:03d}" for byte in text.encode("latin-1")) + '"'

@@ -1,0 +1,94 @@
+--- @include lib/effects
+-- Reading and writing the record's hash. A job here is a table: ns, id, and the fields of `route` and `state`.
+local record = {}
+
+-- Whether a job's retention runs: it has ended, or it is state only.
+function record.ended(job)
+  return job.status == "S" or job.status == "F" or job.status == "C"
+end
+
+function record.expires(job)
+  return job.queue == "" or record.ended(job)
+end
+
+-- The job, or nil if it is absent. A job past its expire time is absent too; it is the second value then.
+function record.find(ns, id)
+  local texts = redis.call("HMGET", keys.job(ns, id), "route", "state", "watchers")
+  if not texts[2] then
+    return nil, nil
+  end
+  local job = { ns = ns, id = id, watchers = texts[3] }
+  unpack_route(job, texts[1])
+  unpack_state(job, texts[2])
+  if record.expires(job) and now >= job.deadline then
+    return nil, job
+  end
+  return job, nil
+end
+
+local BASIC = { "route", "state", "spec", "ctype", "labels", "error", "progress", "attempts", "cancel", "kids",
+  "kids_succeeded", "kids_failed", "kids_cancelled" }
+local FULL = { unpack(BASIC) }
+FULL[#FULL + 1] = "payload"
+FULL[#FULL + 1] = "result"
+
+-- The record's fields as the caller decodes them.
+function record.read(ns, id, full)
+  return redis.call("HMGET", keys.job(ns, id), unpack(full and FULL or BASIC))
+end
+
+function record.etag(job)
+  return job.nonce .. "." .. job.revision
+end
+
+-- A visible change that the etag shows.
+function record.bump(job)
+  job.version = job.version + 1
+  job.revision = job.revision + 1
+  job.updated = now
+end
+
+-- Writes the state and the given further fields (name, value, ...), sets the engine's own expiry, tells the watchers.
+function record.save(job, ...)
+  local key = keys.job(job.ns, job.id)
+  redis.call("HSET", key, "state", pack_state(job), ...)
+  local backstop = record.expires(job) and BACKSTOP_ENDED or BACKSTOP_LIVE
+  redis.call("PEXPIREAT", key, job.deadline + backstop)
+  record.changed(job)
+end
+
+-- Tells the replicas that asked for the job's next change.
+function record.changed(job)
+  if job.watchers then
+    redis.call("HDEL", keys.job(job.ns, job.id), "watchers")
+    for replica in string.gmatch(job.watchers, "%S+") do
+      effects.notify(replica, "changed", PARTITION, job.ns, job.id)
+    end
+    job.watchers = nil
+  end
+end
+
+-- When retention ends for a job whose ttl runs from `from`.
+function record.expire_time(job, from)
+  return math.max(from + job.ttl, job.window)
+end
+
+-- The key lives exactly as long as the record.
+function record.keep_dedup(job)
+  if job.dedup ~= "" then
+    local backstop = record.expires(job) and BACKSTOP_ENDED or BACKSTOP_LIVE
+    redis.call("PEXPIREAT", keys.dedup(job.dedup), job.deadline + backstop)
+  end
+end
+
+-- Adds to the child counts of the job's parent, if that is present; never revives it.
+function record.count_child(job, field, delta)
+  if job.parent ~= "" then
+    local key = keys.job(job.ns, job.parent)
+    if redis.call("EXISTS", key) == 1 then
+      redis.call("HINCRBY", key, field, delta)
+    end
+  end
+end
+
+record.KIDS = { S = "kids_succeeded", F = "kids_failed", C = "kids_cancelled" }

@@ -1,0 +1,112 @@
+--- @include lib/line
+-- The one way from a place to another: line, timer, statistics, parent and record change together.
+local transition = {}
+
+local TIMERS = { ready = keys.due, scheduled = keys.due, running = keys.lease, ended = keys.gone, state = keys.gone }
+
+-- "ready", "scheduled", "running", "ended", or "state" for a state-only job.
+function transition.place(job)
+  if job.queue == "" then
+    return "state"
+  elseif job.status == "R" then
+    return "running"
+  elseif job.status == "P" then
+    return job.reason == "R" and "ready" or "scheduled"
+  end
+  return "ended"
+end
+
+-- The key of the timer in which the job stands.
+function transition.timer(job)
+  return TIMERS[transition.place(job)]
+end
+
+local function statistics(job, place, delta)
+  if place == "ready" or place == "scheduled" or place == "running" then
+    effects.count(job.ns, job.queue, place, delta)
+  end
+end
+
+-- A job that has just been made (by Create) goes to its place.
+function transition.begin(job, ...)
+  local place = transition.place(job)
+  if place == "ready" then
+    job.seq = redis.call("INCR", keys.seq)
+    line.enter(job, false)
+  end
+  redis.call("ZADD", TIMERS[place], job.deadline, keys.ref(job.ns, job.id))
+  statistics(job, place, 1)
+  record.save(job, ...)
+end
+
+-- Moves a job with a queue: `status`, `reason` and `deadline` say where to. `how` is "back" for a job that returns to
+-- its old place in line, "new" otherwise. The rest are further fields to write.
+function transition.move(job, status, reason, deadline, how, ...)
+  local from = transition.place(job)
+  if from == "ready" then
+    line.leave(job)
+  end
+  job.status, job.reason, job.deadline = status, reason, deadline
+  if from == "running" then
+    job.token, job.lease_ms, job.owner, job.worker = "", 0, "", ""
+  end
+  local to = transition.place(job)
+  if to == "ready" then
+    if how == "new" then
+      job.seq = redis.call("INCR", keys.seq)
+    end
+    line.enter(job, how == "back")
+  end
+  local ref = keys.ref(job.ns, job.id)
+  if TIMERS[from] ~= TIMERS[to] then
+    redis.call("ZREM", TIMERS[from], ref)
+  end
+  redis.call("ZADD", TIMERS[to], job.deadline, ref)
+  if from ~= to then
+    statistics(job, from, -1)
+    statistics(job, to, 1)
+  end
+  record.bump(job)
+  if to == "ended" then
+    record.count_child(job, record.KIDS[job.status], 1)
+    record.keep_dedup(job)
+  end
+  record.save(job, ...)
+end
+
+-- To the line as a newcomer, to its old place in line, or to wait until `run_at`.
+function transition.ready(job, how, ...)
+  transition.move(job, "P", "R", now + job.queue_timeout, how, ...)
+end
+
+function transition.wait(job, reason, run_at, ...)
+  transition.move(job, "P", reason, run_at, "new", ...)
+end
+
+-- To a terminal status.
+function transition.finish(job, status, ...)
+  job.finished = now
+  transition.move(job, status, "-", record.expire_time(job, now), "new", ...)
+end
+
+-- Removes a record with everything that points to it. `job` may be past its expire time.
+function transition.remove(job)
+  local place = transition.place(job)
+  if place == "ready" then
+    line.leave(job)
+  end
+  statistics(job, place, -1)
+  redis.call("ZREM", TIMERS[place], keys.ref(job.ns, job.id))
+  redis.call("ZREM", keys.ids(job.ns), job.id)
+  if job.parent ~= "" then
+    redis.call("ZREM", keys.children(job.ns, job.parent), job.id)
+  end
+  if job.dedup ~= "" then
+    local holder = redis.call("GET", keys.dedup(job.dedup))
+    if holder and string.match(holder, "^(.-)\n") == job.id then
+      redis.call("DEL", keys.dedup(job.dedup))
+    end
+  end
+  record.changed(job)
+  redis.call("DEL", keys.job(job.ns, job.id))
+end

@@ -1,0 +1,62 @@
+--- @include lib/lease
+-- One slice of what time does to a partition, at most `slice` entries per timer: due jobs become ready, unclaimed ones
+-- end as FAILED, leases that ran out are reclaimed, records past their retention go. Idempotent.
+--
+-- Answers {now, next deadline (0: none), more, promoted, expired, removed, ns, id, ns, id, ...}, the names being those
+-- whose leases were reclaimed.
+
+local promoted, expired, removed, more = 0, 0, 0, 0
+local answer = {}
+
+-- Calls `act` with each job whose time in the timer has come. An entry without its job is dropped.
+local function each_due(timer, act)
+  local refs = redis.call("ZRANGEBYSCORE", timer, "-inf", now, "WITHSCORES", "LIMIT", 0, slice)
+  if #refs == 2 * slice then
+    more = 1
+  end
+  for i = 1, #refs, 2 do
+    local ns, id = keys.split_ref(refs[i])
+    local present, past = record.find(ns, id)
+    local job = present or past
+    if job and job.deadline == tonumber(refs[i + 1]) and transition.timer(job) == timer then
+      act(job)
+    else
+      redis.call("ZREM", timer, refs[i])
+      if not job then
+        redis.call("ZREM", keys.ids(ns), id)
+      end
+    end
+  end
+end
+
+each_due(keys.due, function(job)
+  if job.reason == "R" then
+    expired = expired + 1
+    transition.finish(job, "F", "error", expired_error)
+  else
+    promoted = promoted + 1
+    transition.ready(job, "new")
+  end
+end)
+
+each_due(keys.lease, function(job)
+  answer[#answer + 1] = job.ns
+  answer[#answer + 1] = job.id
+  lease.lose(job, lost_error)
+end)
+
+each_due(keys.gone, function(job)
+  removed = removed + 1
+  transition.remove(job)
+end)
+
+local next_deadline = 0
+for _, timer in ipairs({ keys.due, keys.lease }) do
+  local first = redis.call("ZRANGE", timer, 0, 0, "WITHSCORES")
+  local deadline = first[2] and tonumber(first[2]) or 0
+  if deadline > 0 and (next_deadline == 0 or deadline < next_deadline) then
+    next_deadline = deadline
+  end
+end
+effects.flush()
+return { now, next_deadline, more, promoted, expired, removed, unpack(answer) }

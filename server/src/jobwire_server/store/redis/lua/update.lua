@@ -1,0 +1,148 @@
+--- @include lib/transition
+-- Update: the owner's change, all given fields or none.
+--
+-- Parameters named has_<field> are 1 where the field is given. Answers {CODE_OK, field ...} with the job as it is now,
+-- or {CODE_NOT_FOUND}, {CODE_ETAG_MISMATCH, etag}, {CODE_ILLEGAL, status}, {CODE_TOO_FAR}.
+
+local function answer()
+  return { CODE_OK, unpack(record.read(ns, id, false)) }
+end
+
+local function may_change(job)
+  if job.queue == "" then
+    return has_priority + has_start == 0
+  elseif has_status + has_result + has_error + has_progress > 0 then
+    return false
+  end
+  return job.status == "P" or has_payload + has_ctype + has_priority + has_start == 0
+end
+
+-- A state-only job's new status, with its times and its parent's counts.
+local function set_status(job)
+  local was_ended = record.ended(job)
+  if was_ended and job.status ~= status then
+    record.count_child(job, record.KIDS[job.status], -1)
+  end
+  if status == "R" and job.status ~= "R" then
+    job.started = now
+  end
+  local before = job.status
+  job.status = status
+  if record.ended(job) then
+    if not was_ended then
+      job.finished = now
+    end
+    if before ~= status then
+      record.count_child(job, record.KIDS[status], 1)
+    end
+  else
+    job.finished = 0
+  end
+end
+
+-- A pending job's new priority and earliest time.
+local function set_start(job, run_at)
+  local ready = job.reason == "R"
+  if ready and (has_priority == 1 or run_at > now) then
+    line.leave(job)
+  end
+  if has_priority == 1 then
+    job.priority = priority
+  end
+  local ref = keys.ref(ns, id)
+  if run_at > now then
+    if ready then
+      effects.count(ns, job.queue, "ready", -1)
+      effects.count(ns, job.queue, "scheduled", 1)
+    end
+    job.reason, job.deadline = "S", run_at
+    redis.call("ZADD", keys.due, job.deadline, ref)
+  elseif has_start == 1 and not ready then
+    effects.count(ns, job.queue, "scheduled", -1)
+    effects.count(ns, job.queue, "ready", 1)
+    job.reason, job.deadline = "R", now + job.queue_timeout
+    job.seq = redis.call("INCR", keys.seq)
+    line.enter(job, false)
+    redis.call("ZADD", keys.due, job.deadline, ref)
+  elseif ready and has_priority == 1 then
+    line.enter(job, false)
+  end
+end
+
+local function set_ttl(job)
+  job.ttl = ttl
+  if job.queue == "" then
+    job.deadline = record.expire_time(job, now)
+  elseif record.ended(job) then
+    job.deadline = record.expire_time(job, job.finished)
+  else
+    return
+  end
+  redis.call("ZADD", keys.gone, job.deadline, keys.ref(ns, id))
+  record.keep_dedup(job)
+end
+
+local function update()
+  local job = record.find(ns, id)
+  if not job then
+    return { CODE_NOT_FOUND }
+  elseif mark ~= "" and mark == job.mark then
+    return answer()
+  elseif etag ~= "" and etag ~= record.etag(job) then
+    return { CODE_ETAG_MISMATCH, record.etag(job) }
+  elseif not may_change(job) then
+    return { CODE_ILLEGAL, job.status }
+  end
+  local run_at = has_start == 1 and (run_time > 0 and run_time or now + delay) or 0
+  if run_at > now + YEAR then
+    return { CODE_TOO_FAR }
+  end
+
+  local lasting = has_labels + has_ttl + has_payload + has_ctype + has_priority + has_start + has_status + has_result
+    + has_error
+  if lasting + has_progress == 0 then
+    return answer()
+  elseif lasting > 0 then
+    job.revision = job.revision + 1
+  end
+  job.version = job.version + 1
+  job.updated = now
+  job.mark = mark ~= "" and mark or job.mark
+
+  local fields, cleared = {}, {}
+  local function set(given, name, value)
+    if given == 1 and value == "" then
+      cleared[#cleared + 1] = name
+    elseif given == 1 then
+      fields[#fields + 1] = name
+      fields[#fields + 1] = value
+    end
+  end
+  set(has_labels, "labels", labels)
+  set(has_payload, "payload", payload)
+  set(has_ctype, "ctype", ctype)
+  set(has_result, "result", result)
+  set(has_error, "error", error_bytes)
+  if has_progress == 1 then
+    fields[#fields + 1] = "progress"
+    fields[#fields + 1] = progress
+  end
+  if has_status == 1 then
+    set_status(job)
+  end
+  if has_priority + has_start > 0 then
+    set_start(job, run_at)
+  end
+  if has_ttl == 1 then
+    set_ttl(job)
+  end
+  if #cleared > 0 then
+    redis.call("HDEL", keys.job(ns, id), unpack(cleared))
+  end
+  record.save(job, unpack(fields))
+  return answer()
+end
+
+local answered = update()
+effects.flush()
+return answered

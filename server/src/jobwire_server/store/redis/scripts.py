@@ -1,0 +1,158 @@
+"""The table of scripts: one per verb, with its parameters declared by name and type; and what their codes mean."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from functools import cached_property
+
+from jobwire_server.store import limits
+
+from .loader import Declaration, preamble, resolve
+from .record import INT, ROUTE, STATE, STR
+
+
+class Code(IntEnum):
+    """First element of a script's answer per item. `store` maps each to an answer or an error, in one place."""
+
+    OK = 0
+    REPEATED = 1
+    FOUND = 2
+    NOT_FOUND = 3
+    EXISTS = 4
+    DEDUP_MISMATCH = 5
+    PARENT_NOT_FOUND = 6
+    LEASE_LOST = 7
+    TOO_FAR = 8
+    ETAG_MISMATCH = 9
+    ILLEGAL = 10
+    ENDED = 11
+    RUNNING = 12
+
+
+CONSTANTS: Mapping[str, int | str] = {
+    **{f"CODE_{code.name}": code.value for code in Code},
+    "ATTEMPTS_KEPT": limits.ATTEMPTS_KEPT,
+    "BACKSTOP_LIVE": limits.BACKSTOP_LIVE_MS,
+    "BACKSTOP_ENDED": limits.BACKSTOP_ENDED_MS,
+    "CLAIM_REPEATABLE": limits.CLAIM_REPEATABLE_MS,
+    "ENVELOPE": limits.ENVELOPE_BYTES,
+    "WAITER_EXPIRY": limits.WAITER_EXPIRY_MS,
+    "YEAR": limits.YEAR_MS,
+}
+
+
+class Script:
+    """A Lua script, its parameters (first `now`, 0 for the engine's own clock) and those of each of its items."""
+
+    def __init__(self, name: str, params: Declaration = (), item: Declaration = ()) -> None:
+        self.name = name
+        self.params = (("now", INT), *params)
+        self.item = item
+
+    @cached_property
+    def text(self) -> str:
+        """What the engine runs."""
+        head = preamble(self.params, self.item, CONSTANTS, {"route": ROUTE, "state": STATE})
+        return f"{head}\n{resolve(self.name)}"
+
+    @cached_property
+    def sha(self) -> str:
+        """Its name in the engine's script cache."""
+        return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+_JOB: Sequence[tuple[str, str]] = (("ns", STR), ("id", STR))
+_LEASE: Sequence[tuple[str, str]] = (*_JOB, ("token", STR))
+_QUEUE: Sequence[tuple[str, str]] = (("ns", STR), ("queue", STR))
+
+CREATE_ITEM: Sequence[tuple[str, str]] = (
+    *_JOB,
+    ("tenant", STR),
+    ("queue", STR),
+    ("parent", STR),
+    ("parent_token", STR),
+    ("dedup", STR),  # name of the dedup key, empty: none
+    ("hash", STR),
+    ("window", INT),
+    ("request", STR),
+    ("nonce", STR),
+    ("status", STR),
+    ("priority", INT),
+    ("max_attempts", INT),
+    ("run_at", INT),
+    ("delay", INT),
+    ("ttl", INT),
+    ("queue_timeout", INT),
+    ("lease", INT),
+    ("spec", STR),
+    ("labels", STR),
+    ("ctype", STR),
+    ("payload", STR),
+)
+
+CREATE = Script("create", item=CREATE_ITEM)
+GET = Script("get", (("full", INT), ("budget", INT), ("watcher", STR)), _JOB)
+EXISTS = Script("exists", _JOB)
+LIST_IDS = Script("list_ids", (("ns", STR), ("limit", INT)))
+LIST_CHILDREN = Script(
+    "list_children",
+    (("ns", STR), ("parent", STR), ("created", INT), ("after", STR), ("limit", INT), ("full", INT), ("budget", INT)),
+)
+UPDATE = Script(
+    "update",
+    (
+        *_JOB,
+        ("etag", STR),
+        ("mark", STR),
+        *((f"has_{name}", INT) for name in ("labels", "ttl", "payload", "ctype", "priority", "start")),
+        *((f"has_{name}", INT) for name in ("status", "result", "error", "progress")),
+        ("labels", STR),
+        ("ttl", INT),
+        ("payload", STR),
+        ("ctype", STR),
+        ("priority", INT),
+        ("run_time", INT),
+        ("delay", INT),
+        ("status", STR),
+        ("result", STR),
+        ("error_bytes", STR),
+        ("progress", STR),
+    ),
+)
+DELETE = Script("delete", (*_JOB, ("etag", STR)))
+CANCEL = Script("cancel", (*_JOB, ("cancellation", STR)))
+CLAIM = Script(
+    "claim",
+    (
+        ("max_jobs", INT),
+        ("max_bytes", INT),
+        ("lease_ms", INT),
+        ("worker", STR),
+        ("token", STR),
+        ("replica", STR),
+        ("waiting", INT),
+    ),
+    _QUEUE,
+)
+LOOK = Script("look", (("replica", STR),), _QUEUE)
+HEARTBEAT = Script("heartbeat", item=(*_LEASE, ("has_progress", INT), ("progress", STR)))
+HELD = Script("held", item=_LEASE)
+SWEEP = Script("sweep", (("slice", INT), ("lost_error", STR), ("expired_error", STR)))
+RECLAIM_STALE = Script(
+    "reclaim_stale",
+    (("before", INT), ("after_deadline", INT), ("after_ref", STR), ("limit", INT), ("lost_error", STR)),
+)
+QUEUE_STATS = Script("queue_stats", (*_QUEUE, ("tenants", INT)))
+LIST_QUEUES = Script("list_queues")
+PING = Script("ping")
+
+# Scripts that compose verbs: each verb is a Lua function in a file of its name.
+SETTLE = Script(  # complete, fail, release
+    "settle",
+    (("replica", STR),),
+    (*_LEASE, ("verb", STR), ("final", INT), ("delay", INT), ("content", STR)),
+)
+
+ALL = [value for value in list(globals().values()) if isinstance(value, Script)]

@@ -1,0 +1,288 @@
+"""`RedisStore`: the store on Redis or Valkey. Each verb packs a script's arguments, runs it, and reads its answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Self
+
+from jobwire.v1 import admin_pb2, job_pb2, store_pb2
+
+from jobwire_server.store import limits
+from jobwire_server.store.base import Claimed, Held, Notice, Outcome, SettleResponse, Store, Sweep
+from jobwire_server.store.draw import Draw
+from jobwire_server.store.errors import StoreError, invalid, not_found, not_served
+from jobwire_server.store.prepare import Creation
+from jobwire_server.store.times import set_duration, set_timestamp
+
+from . import scripts
+from .codec import (
+    created,
+    creation_args,
+    etag_mismatch,
+    flat_queues,
+    granted_ms,
+    illegal,
+    lease_args,
+    names_of,
+    pairs,
+    settled,
+    settlement_args,
+    update_args,
+)
+from .engine import Argument, Engine
+from .meta import agree_on_partitions
+from .notices import notices
+from .record import decode
+from .scripts import Code, Script
+
+_LOST_ERROR = job_pb2.JobError(
+    code="LEASE_EXPIRED", message="the lease ran out without a heartbeat"
+).SerializeToString()
+_EXPIRED_ERROR = job_pb2.JobError(
+    code="EXPIRED", message="nobody claimed the job within its queue timeout"
+).SerializeToString()
+
+
+class RedisStore(Store):
+    """The production backend. Made by `connect`."""
+
+    def __init__(self, url: str, engine: Engine, prefix: str, clock: Callable[[], int] | None, **base: Any) -> None:
+        super().__init__(**base)
+        self._url = url
+        self._engine = engine
+        self._prefix = prefix
+        self._clock = clock
+        self._updates = 0
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str,
+        *,
+        prefix: str = "jobwire",
+        partitions: int | None = None,
+        clock: Callable[[], int] | None = None,
+        draw: Draw | None = None,
+        replica: str = "",
+        sweep_interval_ms: int = limits.SWEEP_INTERVAL_MS,
+    ) -> Self:
+        """Opens the store at a `redis://`, `rediss://` or `unix://` URL.
+
+        `partitions` is permanent for a deployment: given, it must be the engine's; None takes the engine's, or 1 for a
+        new one. `clock` (milliseconds) replaces the engine's clock, for tests.
+
+        Raises ValueError for an unusable URL or prefix or another number of partitions, `StoreError`
+        (ENGINE_UNAVAILABLE) if the engine does not answer.
+        """
+        if "{" in prefix or not prefix:
+            raise ValueError("the key prefix must not be empty or hold '{'")
+        engine = Engine(url)
+        try:
+            agreed = await agree_on_partitions(engine.client, prefix, partitions)
+        except BaseException:
+            await engine.close()
+            raise
+        return cls(
+            url,
+            engine,
+            prefix,
+            clock,
+            partitions=agreed,
+            draw=draw,
+            replica=replica,
+            sweep_interval_ms=sweep_interval_ms,
+        )
+
+    async def _run(self, partition: int, script: Script, *args: Argument) -> Any:
+        now = self._clock() if self._clock else 0
+        return await self._engine.run(script, f"{self._prefix}:{{{partition}}}:", [now, *args])
+
+    # -- create ------------------------------------------------------------------------------------------------------
+
+    async def _create(self, partition: int, creations: Sequence[Creation]) -> list[Outcome]:
+        args: list[Argument] = []
+        for creation in creations:
+            args += creation_args(creation)
+        answers = await self._run(partition, scripts.CREATE, *args)
+        return [created(creation, answer) for creation, answer in zip(creations, answers, strict=True)]
+
+    # -- read --------------------------------------------------------------------------------------------------------
+
+    async def _get(
+        self, partition: int, namespace: str, ids: Sequence[str], full: bool, watch: bool
+    ) -> list[job_pb2.Job | None]:
+        names = [name for job_id in ids for name in (namespace, job_id)]
+        watcher = self.replica if watch else ""
+        answers = await self._run(partition, scripts.GET, int(full), limits.ANSWER_BYTES, watcher, *names)
+        return [
+            decode(namespace, job_id, fields) if fields else None for job_id, fields in zip(ids, answers, strict=False)
+        ]
+
+    async def _exists(self, partition: int, namespace: str, job_id: str) -> bool:
+        return bool(await self._run(partition, scripts.EXISTS, namespace, job_id))
+
+    async def _list_ids(self, partition: int, namespace: str, limit: int) -> list[tuple[int, str]]:
+        answer = await self._run(partition, scripts.LIST_IDS, namespace, limit)
+        return [(int(create_time), job_id.decode()) for create_time, job_id in pairs(answer)]
+
+    async def _list_children(
+        self, partition: int, namespace: str, parent_id: str, after: tuple[int, str], limit: int, full: bool
+    ) -> tuple[list[job_pb2.Job], tuple[int, str] | None]:
+        after_created, after_id = after
+        last, *children = await self._run(
+            partition,
+            scripts.LIST_CHILDREN,
+            *(namespace, parent_id, after_created, after_id, limit, int(full), limits.ANSWER_BYTES),
+        )
+        jobs = [decode(namespace, job_id.decode(), fields) for job_id, fields in pairs(children)]
+        if not last:
+            return jobs, None
+        last_created, last_id = last.decode().split(" ", 1)
+        return jobs, (int(last_created), last_id)
+
+    # -- the owner's changes -----------------------------------------------------------------------------------------
+
+    async def _update(self, partition: int, namespace: str, request: store_pb2.UpdateRequest) -> job_pb2.Job:
+        # A mark of our own recognises this Update when its answer was lost and the call is repeated.
+        self._updates += 1
+        mark = request.request_id or f"{self.replica}.{self._updates}"
+        code, *rest = await self._run(partition, scripts.UPDATE, *update_args(namespace, request, mark))
+        match code:
+            case Code.OK:
+                return decode(namespace, request.id, rest)
+            case Code.NOT_FOUND:
+                raise not_found(namespace, request.id)
+            case Code.ETAG_MISMATCH:
+                raise etag_mismatch(request.id, rest[0].decode())
+            case Code.TOO_FAR:
+                raise invalid("run_time", "is more than 366 days ahead")
+            case _:
+                raise illegal(request.id, rest[0].decode())
+
+    async def _delete(self, partition: int, namespace: str, job_id: str, etag: str) -> bool:
+        answer = await self._run(partition, scripts.DELETE, namespace, job_id, etag)
+        if isinstance(answer, bytes):
+            raise etag_mismatch(job_id, answer.decode())
+        return bool(answer)
+
+    async def _cancel(self, partition: int, namespace: str, job_id: str, reason: str) -> store_pb2.CancelResponse:
+        cancellation = job_pb2.Cancellation(requested=True, reason=reason).SerializeToString()
+        code, *fields = await self._run(partition, scripts.CANCEL, namespace, job_id, cancellation)
+        if code == Code.NOT_FOUND:
+            raise not_found(namespace, job_id)
+        if code == Code.RUNNING:
+            raise not_served("Cancel of a running job")
+        return store_pb2.CancelResponse(
+            outcome=store_pb2.CANCEL_OUTCOME_CANCELLED if code == Code.OK else store_pb2.CANCEL_OUTCOME_ALREADY_ENDED,
+            job=decode(namespace, job_id, fields),
+        )
+
+    # -- claim and settle --------------------------------------------------------------------------------------------
+
+    async def _claim(
+        self,
+        partition: int,
+        queues: Sequence[tuple[str, str]],
+        max_jobs: int,
+        max_bytes: int,
+        lease_ms: int,
+        worker_id: str,
+        token: str,
+        waiting: bool,
+    ) -> Claimed:
+        more, *flat = await self._run(
+            partition,
+            scripts.CLAIM,
+            *(max_jobs, max_bytes, lease_ms, worker_id, token, self.replica, int(waiting)),
+            *flat_queues(queues),
+        )
+        jobs = []
+        for namespace, job_id, lease_token, fields in zip(*[iter(flat)] * 4, strict=True):
+            job = decode(namespace.decode(), job_id.decode(), fields)
+            claimed = store_pb2.ClaimedJob(
+                job=job, lease_token=lease_token.decode(), lease_expire_time=job.lease_expire_time
+            )
+            set_duration(claimed.lease_duration, granted_ms(job))
+            jobs.append(claimed)
+        return Claimed(jobs, bool(more))
+
+    async def _look(self, partition: int, queues: Sequence[tuple[str, str]]) -> list[bool]:
+        answers = await self._run(partition, scripts.LOOK, self.replica, *flat_queues(queues))
+        return [bool(answer) for answer in answers]
+
+    async def _heartbeat(
+        self, partition: int, leases: Sequence[store_pb2.LeaseHeartbeat]
+    ) -> list[store_pb2.HeartbeatResult]:
+        args: list[Argument] = []
+        for beat in leases:
+            args += (*lease_args(beat.lease), int(beat.HasField("progress")), beat.progress.SerializeToString())
+        results = []
+        for deadline in await self._run(partition, scripts.HEARTBEAT, *args):
+            result = store_pb2.HeartbeatResult(state=store_pb2.LEASE_STATE_LOST)
+            if deadline:
+                result.state = store_pb2.LEASE_STATE_HELD
+                set_timestamp(result.lease_expire_time, deadline)
+            results.append(result)
+        return results
+
+    async def _settle(
+        self, partition: int, settlements: Sequence[store_pb2.Settlement]
+    ) -> list[SettleResponse | StoreError]:
+        args: list[Argument] = [self.replica]
+        for settlement in settlements:
+            args += settlement_args(settlement)
+        answers = await self._run(partition, scripts.SETTLE, *args)
+        return [settled(settlement, answer) for settlement, answer in zip(settlements, answers, strict=True)]
+
+    async def _held(self, partition: int, leases: Sequence[store_pb2.LeaseRef]) -> list[Held]:
+        args = [arg for lease in leases for arg in lease_args(lease)]
+        return [Held(state) for state in await self._run(partition, scripts.HELD, *args)]
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    async def _sweep(self, partition: int) -> Sweep:
+        now, next_ms, more, promoted, expired, removed, *names = await self._run(
+            partition, scripts.SWEEP, limits.SWEEP_SLICE, _LOST_ERROR, _EXPIRED_ERROR
+        )
+        return Sweep(now, next_ms, bool(more), promoted, expired, removed, names_of(names))
+
+    async def _reclaim_stale(
+        self, partition: int, before_ms: int | None, cursor: str, limit: int
+    ) -> tuple[int, list[tuple[str, str]], str]:
+        deadline, _, ref = cursor.partition(" ")
+        looked, last_deadline, last_ref, *names = await self._run(
+            partition,
+            scripts.RECLAIM_STALE,
+            *(max(before_ms, 1) if before_ms is not None else 0, int(deadline or 0), ref, limit, _LOST_ERROR),
+        )
+        return looked, names_of(names), f"{last_deadline} {last_ref.decode()}" if last_ref else ""
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    async def _list_queues(self, partition: int) -> list[tuple[str, str]]:
+        fields = await self._run(partition, scripts.LIST_QUEUES)
+        names = [field.decode().split("\x1f") for field in fields]
+        return [(namespace, queue) for namespace, queue, _ in names]
+
+    async def _queue_stats(self, partition: int, namespace: str, queue: str) -> admin_pb2.QueueStats:
+        ready, scheduled, running, oldest = await self._run(
+            partition, scripts.QUEUE_STATS, namespace, queue, limits.OLDEST_TENANTS
+        )
+        stats = admin_pb2.QueueStats(ready=ready, scheduled=scheduled, running=running)
+        if oldest:
+            set_timestamp(stats.oldest_ready_time, oldest)
+        return stats
+
+    # -- the engine itself -------------------------------------------------------------------------------------------
+
+    async def ping(self) -> None:
+        """As `Store.ping`, on partition 0."""
+        await self._run(0, scripts.PING)
+
+    def notices(self) -> AsyncIterator[Notice]:
+        """As `Store.notices`, from a pub/sub connection of its own."""
+        return notices(self._url, f"{self._prefix}:replica:{self.replica}")
+
+    async def close(self) -> None:
+        """As `Store.close`."""
+        await self._engine.close()
