@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class AdminStub(object):
-    """buf:lint:ignore SERVICE_SUFFIX - named as its word in the design: `Admin`.
+    """Operators' verbs. None of them is needed to produce or to work.
 
-    Operators' verbs. None of them is needed to produce or to work.
+    buf:lint:ignore SERVICE_SUFFIX - named as operators call it: `Admin`.
     """
 
     def __init__(self, channel):
@@ -105,9 +105,9 @@ class AdminStub(object):
 
 
 class AdminServicer(object):
-    """buf:lint:ignore SERVICE_SUFFIX - named as its word in the design: `Admin`.
+    """Operators' verbs. None of them is needed to produce or to work.
 
-    Operators' verbs. None of them is needed to produce or to work.
+    buf:lint:ignore SERVICE_SUFFIX - named as operators call it: `Admin`.
     """
 
     def ListQueues(self, request, context):
@@ -284,9 +284,9 @@ def add_AdminServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Admin(object):
-    """buf:lint:ignore SERVICE_SUFFIX - named as its word in the design: `Admin`.
+    """Operators' verbs. None of them is needed to produce or to work.
 
-    Operators' verbs. None of them is needed to produce or to work.
+    buf:lint:ignore SERVICE_SUFFIX - named as operators call it: `Admin`.
     """
 
     @staticmethod

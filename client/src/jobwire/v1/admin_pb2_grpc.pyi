@@ -30,9 +30,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminStub:
-    """buf:lint:ignore SERVICE_SUFFIX - named as its word in the design: `Admin`.
+    """Operators' verbs. None of them is needed to produce or to work.
 
-    Operators' verbs. None of them is needed to produce or to work.
+    buf:lint:ignore SERVICE_SUFFIX - named as operators call it: `Admin`.
     """
 
     @_typing.overload
@@ -78,9 +78,9 @@ class AdminStub:
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
-    """buf:lint:ignore SERVICE_SUFFIX - named as its word in the design: `Admin`.
+    """Operators' verbs. None of them is needed to produce or to work.
 
-    Operators' verbs. None of them is needed to produce or to work.
+    buf:lint:ignore SERVICE_SUFFIX - named as operators call it: `Admin`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -122,9 +122,9 @@ class AdminAsyncStub(AdminStub):
     """This server and its engine. Read only."""
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
-    """buf:lint:ignore SERVICE_SUFFIX - named as its word in the design: `Admin`.
+    """Operators' verbs. None of them is needed to produce or to work.
 
-    Operators' verbs. None of them is needed to produce or to work.
+    buf:lint:ignore SERVICE_SUFFIX - named as operators call it: `Admin`.
     """
 
     @_abc_1.abstractmethod

@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class StoreStub(object):
-    """buf:lint:ignore SERVICE_SUFFIX - the product's word for this interface in every layer and document is `Store`.
+    """The job store and queue.
 
-    The job store and queue.
+    buf:lint:ignore SERVICE_SUFFIX - the product's word for this interface in every layer and document is `Store`.
     """
 
     def __init__(self, channel):
@@ -140,9 +140,9 @@ class StoreStub(object):
 
 
 class StoreServicer(object):
-    """buf:lint:ignore SERVICE_SUFFIX - the product's word for this interface in every layer and document is `Store`.
+    """The job store and queue.
 
-    The job store and queue.
+    buf:lint:ignore SERVICE_SUFFIX - the product's word for this interface in every layer and document is `Store`.
     """
 
     def Create(self, request, context):
@@ -437,9 +437,9 @@ def add_StoreServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Store(object):
-    """buf:lint:ignore SERVICE_SUFFIX - the product's word for this interface in every layer and document is `Store`.
+    """The job store and queue.
 
-    The job store and queue.
+    buf:lint:ignore SERVICE_SUFFIX - the product's word for this interface in every layer and document is `Store`.
     """
 
     @staticmethod

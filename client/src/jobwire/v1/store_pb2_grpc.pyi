@@ -49,9 +49,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class StoreStub:
-    """buf:lint:ignore SERVICE_SUFFIX - the product's word for this interface in every layer and document is `Store`.
+    """The job store and queue.
 
-    The job store and queue.
+    buf:lint:ignore SERVICE_SUFFIX - the product's word for this interface in every layer and document is `Store`.
     """
 
     @_typing.overload
@@ -158,9 +158,9 @@ class StoreStub:
 
 @_typing.type_check_only
 class StoreAsyncStub(StoreStub):
-    """buf:lint:ignore SERVICE_SUFFIX - the product's word for this interface in every layer and document is `Store`.
+    """The job store and queue.
 
-    The job store and queue.
+    buf:lint:ignore SERVICE_SUFFIX - the product's word for this interface in every layer and document is `Store`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -263,9 +263,9 @@ class StoreAsyncStub(StoreStub):
     """
 
 class StoreServicer(metaclass=_abc_1.ABCMeta):
-    """buf:lint:ignore SERVICE_SUFFIX - the product's word for this interface in every layer and document is `Store`.
+    """The job store and queue.
 
-    The job store and queue.
+    buf:lint:ignore SERVICE_SUFFIX - the product's word for this interface in every layer and document is `Store`.
     """
 
     @_abc_1.abstractmethod
