@@ -35,7 +35,7 @@ POLL_SECONDS = 0.02
 _logger = logging.getLogger(__name__)
 
 
-class EngineStartError(Exception):
+class EngineStartError(RuntimeError):
     """The embedded engine cannot be started; the message says why and, where it can, what to do."""
 
 
