@@ -1,0 +1,72 @@
+"""Where a server is, and the channels to it."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+import grpc
+
+_MESSAGE_BYTES = 4 * 1024 * 1024
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", _MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", _MESSAGE_BYTES),
+    # A dead connection is noticed though nothing is being called: the next call should not have to find out.
+    # Servers allow a ping every 10 s.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # gRPC's own reconnecting waits up to two minutes, far longer than a server's restart.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A gRPC target (`host:port`, `unix:/path`, `dns:///host:port`, ...) and how to speak to it."""
+
+    target: str
+    tls: grpc.ChannelCredentials | None = None
+
+    def channel(self) -> grpc.Channel:
+        """A channel for blocking calls, with a connection of its own."""
+        options = self._options(own_connection=True)
+        if self.tls is None:
+            return grpc.insecure_channel(self.target, options)
+        return grpc.secure_channel(self.target, self.tls, options)
+
+    def aio_channel(self, *, own_connection: bool = False) -> grpc.aio.Channel:
+        """A channel for the running event loop; unless it wants its own, channels of a process share a connection."""
+        options = self._options(own_connection)
+        if self.tls is None:
+            return grpc.aio.insecure_channel(self.target, options)
+        return grpc.aio.secure_channel(self.target, self.tls, options)
+
+    def _options(self, own_connection: bool) -> list[tuple[str, int]]:
+        options = list(_OPTIONS)
+        if own_connection:
+            options.append(("grpc.use_local_subchannel_pool", 1))
+        if is_local(self.target):
+            # A proxy named in the environment cannot reach this machine's own addresses.
+            options.append(("grpc.enable_http_proxy", 0))
+        return options
+
+
+def is_local(target: str) -> bool:
+    """Whether a target can only be this machine: a unix socket, `localhost` or a loopback address."""
+    scheme, colon, rest = target.partition(":")
+    if scheme in ("unix", "unix-abstract", "vsock"):
+        return True
+    if colon and scheme in ("dns", "ipv4", "ipv6"):
+        target = rest.rpartition("/")[2]
+    host = target.rpartition(":")[0] or target
+    host = host.strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
