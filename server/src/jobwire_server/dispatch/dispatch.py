@@ -1,0 +1,191 @@
+"""The verbs whose outcome wakes somebody, or that wait: the store's own, and what this replica has to note of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from jobwire.v1 import job_pb2, store_pb2
+
+from jobwire_server.store import limits, validation
+from jobwire_server.store.base import Held, Store
+from jobwire_server.store.errors import StoreError
+from jobwire_server.store.times import duration_ms, timestamp_ms
+
+from .credit import Ledger
+from .hub import Hub
+from .notices import Notices
+from .stream import ClaimStream, Write, in_messages
+from .timers import Timer
+from .undelivered import Undelivered
+from .watches import Watches, draining
+
+_DELAYED = {job_pb2.WAIT_REASON_SCHEDULED, job_pb2.WAIT_REASON_BACKOFF}
+# After these a client has no use for its lease any more.
+_LEASE_GONE = {job_pb2.ERROR_REASON_LEASE_LOST, job_pb2.ERROR_REASON_JOB_NOT_FOUND}
+
+_Request = TypeVar("_Request", store_pb2.CompleteRequest, store_pb2.FailRequest, store_pb2.ReleaseRequest)
+_Response = TypeVar("_Response")
+
+
+class Dispatch:
+    """Made inside a running event loop and used there. Every verb raises `StoreError`, as the store's does."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._undelivered = Undelivered(store)
+        self._hub = Hub(store, self._undelivered)
+        self._ledger = Ledger(store)
+        self._watches = Watches(store)
+        self._timers = [Timer(partition, store, self._hub) for partition in range(store.partitions)]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Timers and notices run for the extent of the context; at its end, what was not delivered is given back."""
+        notices = Notices(self._store, self._hub, self._ledger, self._watches)
+        work = [notices.follow_for_ever(), self._ledger.check_for_ever(), *(t.run_for_ever() for t in self._timers)]
+        tasks = [asyncio.create_task(part) for part in work]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._undelivered.finish()
+
+    def drain(self) -> None:
+        """Ends streams and waiting calls, and takes no new ones."""
+        self._hub.drain()
+        self._watches.drain()
+
+    # -- create, change, read ----------------------------------------------------------------------------------------
+
+    async def create(self, request: store_pb2.CreateRequest) -> store_pb2.CreateResponse:
+        """Store.Create."""
+        response = await self._store.create(request)
+        self._arm_for(response.job)
+        return response
+
+    async def batch_create(self, request: store_pb2.BatchCreateRequest) -> store_pb2.BatchCreateResponse:
+        """Store.BatchCreate."""
+        response = await self._store.batch_create(request)
+        for result in response.results:
+            self._arm_for(result.response.job)
+        return response
+
+    async def update(self, request: store_pb2.UpdateRequest) -> store_pb2.UpdateResponse:
+        """Store.Update."""
+        response = await self._store.update(request)
+        self._arm_for(response.job)
+        return response
+
+    async def get(self, request: store_pb2.GetRequest) -> store_pb2.GetResponse:
+        """Store.Get, waiting as it asks."""
+        return await (self._watches.get(request) if duration_ms(request.wait) > 0 else self._store.get(request))
+
+    # -- claim -------------------------------------------------------------------------------------------------------
+
+    async def claim(self, request: store_pb2.ClaimRequest) -> store_pb2.ClaimResponse:
+        """Store.Claim, waiting as it asks."""
+        if self._hub.is_draining:
+            raise draining()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + duration_ms(request.wait) / 1_000
+        jobs = await self._undelivered.unless_cancelled(self._claim_now(request))
+        if not jobs and loop.time() < until:
+            with self._hub.listening(request) as listener:
+                while not jobs and loop.time() < until:
+                    jobs = await listener.take(request.max_jobs or 1, until)
+                    if not jobs and self._hub.is_draining:
+                        raise draining()
+        fitting = next(in_messages(jobs), [])
+        self._undelivered.give_back(jobs[len(fitting) :])
+        return store_pb2.ClaimResponse(jobs=fitting)
+
+    async def claim_stream(self, request: store_pb2.ClaimStreamRequest, write: Write) -> None:
+        """Store.ClaimStream. Ends when the server drains, or as a write or the caller's cancel ends it."""
+        validation.check_claim_stream(request)
+        claim = store_pb2.ClaimRequest(
+            queues=request.queues, worker_id=request.worker_id, lease_duration=request.lease_duration
+        )
+        with self._hub.listening(claim) as listener:
+            held = await self._still_held(request.held)
+            await ClaimStream(request, write, listener, self._ledger, self._undelivered).run(held)
+
+    # -- heartbeat and settle ----------------------------------------------------------------------------------------
+
+    async def heartbeat(self, request: store_pb2.HeartbeatRequest) -> store_pb2.HeartbeatResponse:
+        """Store.Heartbeat."""
+        response = await self._store.heartbeat(request)
+        for beat, result in zip(request.leases, response.results, strict=True):
+            self._ledger.heard(beat.lease.token, gone=result.state == store_pb2.LEASE_STATE_LOST)
+        return response
+
+    async def complete(self, request: store_pb2.CompleteRequest) -> store_pb2.CompleteResponse:
+        """Store.Complete."""
+        return await self._settle(self._store.complete, request)
+
+    async def fail(self, request: store_pb2.FailRequest) -> store_pb2.FailResponse:
+        """Store.Fail."""
+        response = await self._settle(self._store.fail, request)
+        self._arm_after(request)
+        return response
+
+    async def release(self, request: store_pb2.ReleaseRequest) -> store_pb2.ReleaseResponse:
+        """Store.Release."""
+        response = await self._settle(self._store.release, request)
+        self._arm_after(request)
+        return response
+
+    async def batch_settle(self, request: store_pb2.BatchSettleRequest) -> store_pb2.BatchSettleResponse:
+        """Store.BatchSettle."""
+        response = await self._store.batch_settle(request)
+        for settlement, result in zip(request.settlements, response.results, strict=True):
+            refused = result.HasField("error")
+            gone = not refused or result.error.reason in _LEASE_GONE
+            self._ledger.heard(_lease_of(settlement).token, gone=gone)
+            if not refused:
+                self._arm_after(settlement.fail)
+                self._arm_after(settlement.release)
+        return response
+
+    async def _settle(self, verb: Callable[[_Request], Awaitable[_Response]], request: _Request) -> _Response:
+        try:
+            response = await verb(request)
+        except StoreError as error:
+            self._ledger.heard(request.lease.token, gone=error.reason in _LEASE_GONE)
+            raise
+        self._ledger.heard(request.lease.token, gone=True)
+        return response
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    async def _claim_now(self, request: store_pb2.ClaimRequest) -> list[store_pb2.ClaimedJob]:
+        return list((await self._store.claim(request)).jobs)
+
+    async def _still_held(self, leases: Sequence[store_pb2.LeaseRef]) -> list[store_pb2.LeaseRef]:
+        if not leases:
+            return []
+        states = await self._store.held(leases)
+        return [lease for lease, state in zip(leases, states, strict=True) if state is Held.HELD]
+
+    def _arm_for(self, job: job_pb2.Job) -> None:
+        """A job that waits for its time becomes ready on time, though that is before the next sweep."""
+        if job.wait_reason in _DELAYED:
+            # Both by the engine's clock. Of a dedup repeat this is too long, but then the timer knows already.
+            seconds = (timestamp_ms(job.run_time) - timestamp_ms(job.update_time)) / 1_000
+            self._timers[self._store.partition_of(job.namespace, job.id)].arm(seconds)
+
+    def _arm_after(self, request: store_pb2.FailRequest | store_pb2.ReleaseRequest) -> None:
+        if request.HasField("delay"):
+            namespace = request.lease.namespace or limits.DEFAULT_NAMESPACE
+            partition = self._store.partition_of(namespace, request.lease.id)
+            self._timers[partition].arm(duration_ms(request.delay) / 1_000)
+
+
+def _lease_of(settlement: store_pb2.Settlement) -> store_pb2.LeaseRef:
+    if settlement.HasField("complete"):
+        return settlement.complete.lease
+    return settlement.fail.lease if settlement.HasField("fail") else settlement.release.lease

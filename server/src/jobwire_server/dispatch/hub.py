@@ -1,0 +1,162 @@
+"""The hub: every claim stream and waiting claim of this replica, and who of them gets woken.
+
+A queue's jobs are not polled for. A claim that finds nothing registers this replica with the engine; what makes a job
+ready sends one notice, which wakes one listener. A claim that leaves jobs behind wakes the next. Notices may be lost,
+so the timers also look, about once a second, at the queues that somebody here waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from jobwire.v1 import store_pb2
+
+from jobwire_server.store import limits
+from jobwire_server.store.base import Store
+
+from .line import Line
+from .listener import Listener
+from .undelivered import Undelivered
+from .watches import draining
+
+LOOK_SECONDS = 0.9
+"""Between two looks: a lost notice costs at most a second, the look and the claim included."""
+
+_REGISTERED_SECONDS = limits.WAITER_EXPIRY_MS / 1_000
+
+QueueName = tuple[str, str]
+"""(namespace, queue)."""
+
+
+class Hub:
+    """Belongs to one event loop; none of its methods blocks but `claim_from`."""
+
+    def __init__(self, store: Store, undelivered: Undelivered) -> None:
+        self.partitions = store.partitions
+        self.is_draining = False
+        self._store = store
+        self._undelivered = undelivered
+        self._lines: dict[QueueName, Line] = {}
+        self._listeners: set[Listener] = set()
+        self._moment = 0
+
+    @contextmanager
+    def listening(self, request: store_pb2.ClaimRequest) -> Iterator[Listener]:
+        """A listener to the request's queues (validated), for the extent of the context.
+
+        Raises:
+            StoreError: DRAINING.
+        """
+        if self.is_draining:
+            raise draining()
+        names = [(ref.namespace or limits.DEFAULT_NAMESPACE, ref.queue) for ref in request.queues]
+        for name in names:
+            self._lines.setdefault(name, Line(self.partitions)).listeners += 1
+        listener = Listener(self, request, [self._lines[name] for name in names])
+        self._listeners.add(listener)
+        try:
+            yield listener
+        finally:
+            self._listeners.remove(listener)
+            for name in names:
+                self._leave(name)
+
+    async def claim_from(self, listener: Listener, partition: int, wanted: int) -> list[store_pb2.ClaimedJob]:
+        """Claims for a listener; if its task is cancelled meanwhile, what was claimed is given back.
+
+        Raises:
+            StoreError: the engine refused.
+        """
+        return await self._undelivered.unless_cancelled(self._claim_from(listener, partition, wanted))
+
+    def told(self, partition: int, name: QueueName) -> None:
+        """A job became ready: wakes one listener."""
+        if line := self._lines.get(name):
+            line.told(partition, self._next_moment())
+            _wake_one([line])
+
+    def told_everything(self) -> None:
+        """Notices may have been lost: every partition of every queue may hold jobs."""
+        moment = self._next_moment()
+        for line in self._lines.values():
+            for partition in range(self.partitions):
+                line.told(partition, moment)
+        _wake_one(self._lines.values())
+
+    async def look(self, partition: int) -> None:
+        """Looks at the queues that somebody here waits for, and registers this replica anew for those without jobs.
+
+        Raises:
+            StoreError: the engine refused.
+        """
+        names = [name for name, line in self._lines.items() if line.idle]
+        for start in range(0, len(names), limits.BATCH):
+            await self._look(partition, names[start : start + limits.BATCH])
+
+    def drain(self) -> None:
+        """No more claims; wakes all, so that each stream says so and ends."""
+        self.is_draining = True
+        for listener in self._listeners:
+            listener.wake()
+
+    async def _claim_from(self, listener: Listener, partition: int, wanted: int) -> list[store_pb2.ClaimedJob]:
+        lines = listener.lines
+        moment = self._next_moment()
+        for line in lines:
+            line.ask(partition)
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            claimed = await self._store.claim_from(partition, listener.request, wanted, waiting=True)
+        except BaseException:
+            for line in lines:
+                line.put_off(partition, asked_at + LOOK_SECONDS)
+            raise
+        if claimed.more:
+            for line in lines:
+                line.found_more(partition)
+            if len(claimed.jobs) >= wanted:
+                _wake_one(lines)
+        else:
+            for line in lines:
+                line.found_empty(partition, moment, asked_at + _REGISTERED_SECONDS)
+        return claimed.jobs
+
+    async def _look(self, partition: int, names: Sequence[QueueName]) -> None:
+        moment = self._next_moment()
+        looked_at = asyncio.get_running_loop().time()
+        for name, ready in zip(names, await self._store.look(partition, names), strict=True):
+            line = self._lines.get(name)
+            # A claim on its way finds out by itself; the look may have seen just the job that it takes.
+            if line is None or line.is_asked(partition):
+                continue
+            if ready:
+                self.told(partition, name)
+            else:
+                line.found_empty(partition, moment, looked_at + _REGISTERED_SECONDS)
+
+    def _leave(self, name: QueueName) -> None:
+        line = self._lines[name]
+        line.listeners -= 1
+        if not line.listeners:
+            del self._lines[name]
+            return
+        # The one that left may have been woken for a job and not have claimed it.
+        now = asyncio.get_running_loop().time()
+        if any(line.may_have(partition, now) for partition in range(self.partitions)):
+            _wake_one([line])
+
+    def _next_moment(self) -> int:
+        self._moment += 1
+        return self._moment
+
+
+def _wake_one(lines: Iterable[Line]) -> None:
+    """Wakes as few listeners as reach every one of the lines: one, unless they listen to different queues."""
+    woken: set[Listener] = set()
+    for line in lines:
+        if line.idle and not any(line in listener.lines for listener in woken):
+            listener = next(iter(line.idle))
+            listener.wake()
+            woken.add(listener)

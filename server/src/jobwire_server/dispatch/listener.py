@@ -1,0 +1,77 @@
+"""One claimer at this replica, a stream or a waiting call: takes jobs while there are any, else sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobwire.v1 import store_pb2
+
+if TYPE_CHECKING:
+    from .hub import Hub
+    from .line import Line
+
+
+class Listener:
+    """Made by `Hub.listening`. `take` is for one task at a time; `wake` is for anybody."""
+
+    def __init__(self, hub: Hub, request: store_pb2.ClaimRequest, lines: Sequence[Line]) -> None:
+        self.request = request
+        self.lines = lines
+        self._hub = hub
+        self._loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
+        # Not all start at the same partition, and each goes on after its last: none starves.
+        self._cursor = random.randrange(hub.partitions)  # noqa: S311 - spreads load, guards nothing
+
+    @property
+    def is_draining(self) -> bool:
+        """The server is shutting down: nothing will be taken any more."""
+        return self._hub.is_draining
+
+    async def take(self, wanted: int, until: float) -> list[store_pb2.ClaimedJob]:
+        """At most `wanted` jobs of one partition, at once if any is ready.
+
+        Else sleeps until woken or until the loop time `until`, and answers none: look around, then ask again.
+
+        Raises:
+            StoreError: the engine refused the claim.
+        """
+        self._woken.clear()
+        while wanted > 0 and not self.is_draining and (partition := self._next_partition()) is not None:
+            if jobs := await self._hub.claim_from(self, partition, wanted):
+                return jobs
+        await self._sleep(until, idle=wanted > 0)
+        return []
+
+    def wake(self) -> None:
+        """Ends the sleep, or keeps the next one from beginning."""
+        self._leave_idle()
+        self._woken.set()
+
+    def _next_partition(self) -> int | None:
+        now = self._loop.time()
+        for step in range(self._hub.partitions):
+            partition = (self._cursor + step) % self._hub.partitions
+            if any(line.may_have(partition, now) for line in self.lines):
+                self._cursor = partition + 1
+                return partition
+        return None
+
+    async def _sleep(self, until: float, *, idle: bool) -> None:
+        if idle and not self._woken.is_set():
+            for line in self.lines:
+                line.idle[self] = None
+        try:
+            async with asyncio.timeout_at(until):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._leave_idle()
+
+    def _leave_idle(self) -> None:
+        for line in self.lines:
+            line.idle.pop(self, None)

@@ -1,0 +1,70 @@
+"""Jobs that were claimed and did not reach their client go back at once, uncounted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import structlog
+from jobwire.v1 import store_pb2
+
+from jobwire_server.store import limits
+from jobwire_server.store.base import Store
+from jobwire_server.store.errors import StoreError
+
+from .credit import lease_of
+
+_log = structlog.get_logger("jobwire.dispatch")
+
+Jobs = Sequence[store_pb2.ClaimedJob]
+
+
+class Undelivered:
+    """Gives back in tasks of its own, since those who know of the jobs are being cancelled."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def unless_cancelled(
+        self, claim: Coroutine[None, None, list[store_pb2.ClaimedJob]]
+    ) -> list[store_pb2.ClaimedJob]:
+        """What the claim yields. A cancelled caller does not cancel it: its jobs are given back when it ends."""
+        task = self._spawn(claim)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._give_back_result)
+            raise
+
+    def give_back(self, jobs: Jobs) -> None:
+        """Releases the leases, soon. If the engine does not answer they run out instead."""
+        for start in range(0, len(jobs), limits.BATCH):
+            self._spawn(self._release(jobs[start : start + limits.BATCH]))
+
+    async def finish(self) -> None:
+        """Waits for everything that is on its way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _spawn(self, work: Coroutine[None, None, Any]) -> asyncio.Task[Any]:
+        # The loop keeps only weak references to tasks.
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _give_back_result(self, claim: asyncio.Task[list[store_pb2.ClaimedJob]]) -> None:
+        # Its exception is asked for in any case: nobody else will, and asyncio complains of that.
+        if not claim.cancelled() and claim.exception() is None:
+            self.give_back(claim.result())
+
+    async def _release(self, jobs: Jobs) -> None:
+        request = store_pb2.BatchSettleRequest()
+        for job in jobs:
+            request.settlements.add().release.lease.CopyFrom(lease_of(job))
+        try:
+            await self._store.batch_settle(request)
+        except StoreError as error:
+            _log.warning("undelivered jobs not given back", jobs=len(jobs), reason=error.reason_name)
