@@ -1,0 +1,195 @@
+"""Puts a server together: store, dispatch, gRPC services, health, reflection; runs it, drains it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Coroutine
+from typing import Self
+
+import grpc
+import structlog
+from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
+from grpc_reflection.v1alpha import reflection
+from jobwire.v1 import admin_pb2_grpc, job_pb2, store_pb2_grpc
+
+from . import __version__
+from .dispatch.dispatch import Dispatch
+from .rpc.admin import AdminServicer
+from .rpc.calls import Calls
+from .rpc.health import SERVICES, Health
+from .rpc.store import StoreServicer
+from .settings import Settings, without_password
+from .store import limits
+from .store.base import Store
+from .store.errors import StoreError
+from .store.open import open_store
+from .store.redis.embedded import EngineStartError
+
+CONNECT_SECONDS = 30.0
+"""How long an engine may be away when a server starts."""
+
+_FLUSH_SECONDS = 0.25
+
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # else two servers would share a port unnoticed
+    ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
+    ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
+    # Clients may ping an idle connection every 10 s; gRPC's own default drops them for more than one in 5 min.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # And we ping, so that a stream whose client vanished without a word ends.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+
+_log = structlog.get_logger("jobwire.app")
+
+
+class StartError(Exception):
+    """Why a server cannot start, in one line for its operator."""
+
+
+class Server:
+    """One replica. It takes its address when made, and calls within `serving`; it serves once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._grpc = grpc.aio.server(options=_OPTIONS)
+        self._hurry = asyncio.Event()
+        self.address = self._bind(settings.listen)
+        """host:port, the port as bound."""
+        self.stopping = asyncio.Event()
+        """Set by the first `stop`."""
+
+    def stop(self) -> None:
+        """Asks the server to drain; a second time, to be quick about it."""
+        if self.stopping.is_set():
+            self._hurry.set()
+        self.stopping.set()
+
+    @contextlib.asynccontextmanager
+    async def serving(self, store: Store) -> AsyncIterator[Self]:
+        """Takes calls for the extent of the context, then drains. The store stays open."""
+        calls = Calls(self._settings.max_calls, self._settings.max_streams)
+        dispatch = Dispatch(store)
+        health = Health(store)
+        store_pb2_grpc.add_StoreServicer_to_server(StoreServicer(store, dispatch, calls), self._grpc)
+        admin_pb2_grpc.add_AdminServicer_to_server(AdminServicer(store, calls), self._grpc)
+        health_pb2_grpc.add_HealthServicer_to_server(health.servicer, self._grpc)
+        reflection.enable_server_reflection((*SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME), self._grpc)
+        await health.look()
+        async with dispatch.running():
+            looking = asyncio.create_task(health.look_for_ever())
+            await self._grpc.start()
+            try:
+                yield self
+            finally:
+                looking.cancel()
+                await health.drain()
+                dispatch.drain()
+                await self._end_calls(calls)
+
+    async def _end_calls(self, calls: Calls) -> None:
+        """Returns once every call has ended, at the latest when the grace is over."""
+        stopping = asyncio.create_task(self._grpc.stop(self._settings.drain_grace))
+        over = [asyncio.create_task(wait) for wait in (calls.none_left(), self._hurry.wait())]
+        await asyncio.wait([stopping, *over], return_when=asyncio.FIRST_COMPLETED)
+        for task in over:
+            task.cancel()
+        # What is left now are last answers on their way, and watchers of our health: they would stay for ever.
+        await self._grpc.stop(None if self._hurry.is_set() else _FLUSH_SECONDS)
+        await stopping
+        # Cancelled handlers still tidy up after themselves.
+        await calls.none_left()
+
+    def _bind(self, address: str) -> str:
+        try:
+            port = self._grpc.add_insecure_port(address)
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise StartError(f"cannot listen on {address}: the port is taken, or the address is not this machine's")
+        return f"{address.rpartition(':')[0]}:{port}"
+
+
+@contextlib.asynccontextmanager
+async def running(
+    store: Store, *, address: str = "127.0.0.1:0", settings: Settings | None = None
+) -> AsyncIterator[Server]:
+    """A server around a store that is open already, for the extent of the context; drained at its end.
+
+    Raises:
+        StartError: the address cannot be bound.
+    """
+    settings = (settings or Settings()).model_copy(update={"listen": address})
+    async with Server(settings).serving(store) as server:
+        yield server
+
+
+async def serve(settings: Settings) -> None:
+    """The server process: runs until SIGTERM or SIGINT, then drains. A second signal ends it at once.
+
+    Raises:
+        StartError: it cannot start.
+    """
+    # Before the engine is started or waited for: that a port is taken should be told at once.
+    server = Server(settings)
+    if not settings.is_loopback:
+        _log.warning("reachable from other machines, and there is no authentication yet", listen=settings.listen)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, server.stop)
+    async with contextlib.AsyncExitStack() as stack:
+        store = await _unless_set(server.stopping, _open(settings, stack))
+        if store is None:
+            return
+        async with server.serving(store):
+            _log.info(
+                "serving",
+                address=server.address,
+                version=__version__,
+                store=without_password(settings.store_url) or "embedded",
+                partitions=store.partitions,
+            )
+            await server.stopping.wait()
+            _log.info("draining", grace=settings.drain_grace)
+    _log.info("stopped")
+
+
+async def _open(settings: Settings, stack: contextlib.AsyncExitStack) -> Store:
+    """The store of the settings, put on the stack. An engine that is away is waited for."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + CONNECT_SECONDS
+    pause = 0.1
+    while True:
+        try:
+            return await stack.enter_async_context(
+                open_store(
+                    settings.store_url,
+                    partitions=settings.partitions,
+                    prefix=settings.key_prefix,
+                    data_dir=settings.data_dir,
+                    fsync=settings.fsync,
+                )
+            )
+        except StoreError as error:
+            if error.reason != job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE or loop.time() + pause > until:
+                raise StartError(error.message) from error
+            _log.warning("the engine is away", problem=error.message)
+        except (ValueError, EngineStartError) as error:
+            raise StartError(str(error)) from error
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, 5.0)
+
+
+async def _unless_set(event: asyncio.Event, work: Coroutine[None, None, Store]) -> Store | None:
+    """What the work yields; None if the event comes first, which cancels it."""
+    working = asyncio.create_task(work)
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+    for task in (working, waiting):
+        task.cancel()
+    await asyncio.wait([working, waiting])
+    return None if working.cancelled() else working.result()

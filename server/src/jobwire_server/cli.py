@@ -1,0 +1,137 @@
+"""The `jobwire` command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
+
+import typer
+
+from . import __version__
+
+if TYPE_CHECKING:
+    import grpc
+    from jobwire.v1 import admin_pb2
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+
+@app.command()
+def serve(
+    store_url: Annotated[
+        str | None, typer.Option(help="Where jobs are kept, e.g. redis://host:6379/0. Unset: an engine of our own.")
+    ] = None,
+    listen: Annotated[str | None, typer.Option(help="host:port. [default: 127.0.0.1:50051]")] = None,
+    partitions: Annotated[int | None, typer.Option(help="Permanent for a deployment. [default: 1]")] = None,
+    key_prefix: Annotated[str | None, typer.Option(help="Begins every key. [default: jobwire]")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where an engine of our own keeps its data.")] = None,
+    fsync: Annotated[str | None, typer.Option(help="Of an engine of our own: everysec or always.")] = None,
+    drain_grace: Annotated[float | None, typer.Option(help="Seconds for calls to end. [default: 30]")] = None,
+    log_format: Annotated[str | None, typer.Option(help="text or json. [default: text]")] = None,
+    max_calls: Annotated[int | None, typer.Option(help="Calls at a time. [default: 2000]")] = None,
+    max_streams: Annotated[int | None, typer.Option(help="Streams and waits at a time. [default: 10000]")] = None,
+) -> None:
+    """Run a server until SIGTERM. Every option may be given as JOBWIRE_<OPTION> in the environment as well."""
+    flags = {name: value for name, value in locals().items() if value is not None}
+    # gRPC logs a failed bind by itself; we say it in one line.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    # Imported late: the other commands need none of this, and gRPC reads its environment when imported.
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from . import logs  # noqa: PLC0415
+    from .app import StartError  # noqa: PLC0415
+    from .app import serve as run  # noqa: PLC0415
+    from .settings import Settings, in_one_line  # noqa: PLC0415
+
+    try:
+        settings = Settings(**flags)
+        logs.set_up(settings.log_format)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(run(settings))
+    except ValidationError as error:
+        _fail(in_one_line(error))
+    except StartError as error:
+        _fail(str(error))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+@app.command()
+def queues(
+    server: Annotated[str, typer.Option(envvar="JOBWIRE_SERVER", help="host:port.")] = "127.0.0.1:50051",
+    namespace: Annotated[str, typer.Option(help="Only this one's.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Print the queues of a running server and what they hold."""
+    import grpc  # noqa: PLC0415
+
+    try:
+        rows = [_row(queue) for queue in _list_queues(server, namespace)]
+    except grpc.RpcError as error:
+        _fail(f"{server}: {cast('grpc.Call', error).details()}")
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table("namespace", "queue", "ready", "scheduled", "running", "oldest ready since")
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    Console().print(table)
+
+
+def main() -> None:
+    """The entry point."""
+    app(prog_name="jobwire")
+
+
+def _list_queues(server: str, namespace: str) -> list[admin_pb2.Queue]:
+    import grpc  # noqa: PLC0415
+    from jobwire.v1 import admin_pb2, admin_pb2_grpc  # noqa: PLC0415
+
+    found: list[admin_pb2.Queue] = []
+    # A proxy in the environment is not meant for a server of one's own.
+    with grpc.insecure_channel(server, options=(("grpc.enable_http_proxy", 0),)) as channel:
+        stub = admin_pb2_grpc.AdminStub(channel)
+        request = admin_pb2.ListQueuesRequest(namespace=namespace, page_size=1_000)
+        while True:
+            page = stub.ListQueues(request, timeout=10)
+            found.extend(page.queues)
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                return found
+
+
+def _row(queue: admin_pb2.Queue) -> dict[str, Any]:
+    stats = queue.stats
+    since = stats.oldest_ready_time.ToJsonString() if stats.HasField("oldest_ready_time") else None
+    return {
+        "namespace": queue.ref.namespace,
+        "queue": queue.ref.queue,
+        "ready": stats.ready,
+        "scheduled": stats.scheduled,
+        "running": stats.running,
+        "oldest_ready_time": since,
+    }
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"jobwire: {message}", err=True)
+    sys.exit(1)
