@@ -23,7 +23,7 @@ class Report:
     completed_twice: int
     """Jobs of which the workers had more than one completion accepted."""
     killed_holding: int
-    """How many jobs the killed worker held."""
+    """How many jobs the killed worker held; 0: the work was over before one could be killed."""
     words: int
     commonest: list[tuple[str, int]]
     seconds: float
@@ -47,6 +47,7 @@ class Report:
             ("jobs", f"{self.jobs:,}"),
             ("deliveries", f"{self.deliveries:,}"),
             ("redeliveries", f"{self.redeliveries:,}"),
+            ("held by the killed worker", f"{self.killed_holding:,}" if self.killed_holding else "none was killed"),
             ("lost", f"{self.lost:,}"),
             ("completed twice", f"{self.completed_twice:,}"),
             ("time", f"{self.seconds:.1f} s"),

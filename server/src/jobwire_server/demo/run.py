@@ -29,9 +29,11 @@ LABEL_BYTES = 256
 LOOK_SECONDS = 0.1
 PATIENCE_SECONDS = 30.0
 
+SLOTS = len(WORKERS) * indexer.CONCURRENCY
+
 # Counting words is over in a blink. Each job therefore also pauses, so long that the work takes about this long in all.
-SHOW_SECONDS = 4.0
-PAUSE_SECONDS_MAX = 0.1
+SHOW_SECONDS = 3.0
+PAUSE_SECONDS_MAX = 0.5
 
 
 async def run(folder: Path, screen: Screen) -> Report:
@@ -39,7 +41,7 @@ async def run(folder: Path, screen: Screen) -> Report:
     work = pieces(folder)
     if not work:
         raise DemoError(f"no text in {folder}")
-    pause = min(PAUSE_SECONDS_MAX, SHOW_SECONDS * len(WORKERS) * indexer.CONCURRENCY / len(work))
+    pause = min(PAUSE_SECONDS_MAX, SHOW_SECONDS * SLOTS / len(work))
     async with contextlib.AsyncExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jobwire-demo-")))
         server = stack.enter_context(processes.server(scratch))
@@ -134,7 +136,8 @@ class _Demo:
                 self._screen.say(f"no job ended for {PATIENCE_SECONDS:.0f} s: giving up")
                 return
             self._screen.show(self._sight(jobs, ended))
-            if not self._killed_holding and int(KILL_AFTER * jobs) <= ended < jobs:
+            # In the middle, but of few jobs while there are still enough to be held by the victim.
+            if not self._killed_holding and min(KILL_AFTER * jobs, jobs - SLOTS) <= ended < jobs:
                 await self._try_kill(parent_id)
 
     async def _try_kill(self, parent_id: str) -> None:
