@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 
 from jobwire_server.store.errors import StoreError, engine_unavailable
 
-from .scripts import Script
+from .scripts import Script, Source
 
 Argument = str | bytes | int
 
@@ -56,9 +56,13 @@ def client_options(url: str, **more: Any) -> dict[str, Any]:
 
 
 class Engine:
-    """Runs scripts. Raises `StoreError` for every state of the engine that the contract knows."""
+    """Runs scripts. Raises `StoreError` for every state of the engine that the contract knows.
 
-    def __init__(self, url: str) -> None:
+    `rehearse`: the engine is a cluster, whose slots may move while a script runs (see `loader.rehearsed`).
+    """
+
+    def __init__(self, url: str, *, rehearse: bool = False) -> None:
+        self._rehearse = rehearse
         try:
             self.client: Redis = Redis.from_url(url, max_connections=4, **client_options(url))
         except (ValueError, TypeError) as error:
@@ -127,15 +131,18 @@ class Engine:
         if not calls:
             return []
         try:
-            answers = await self._execute([(call, "EVALSHA", call.script.sha) for call in calls])
+            answers = await self._execute([(call, "EVALSHA", self._source(call).sha) for call in calls])
             unknown = [i for i, answer in enumerate(answers) if isinstance(answer, exceptions.NoScriptError)]
             if unknown:
-                texts = await self._execute([(calls[i], "EVAL", calls[i].script.text) for i in unknown])
+                texts = await self._execute([(calls[i], "EVAL", self._source(calls[i]).text) for i in unknown])
                 for i, answer in zip(unknown, texts, strict=True):
                     answers[i] = answer
         except (TimeoutError, exceptions.RedisError, OSError) as error:
             return [error] * len(calls)
         return answers
+
+    def _source(self, call: _Call) -> Source:
+        return call.script.rehearsed if self._rehearse else call.script.plain
 
     async def _execute(self, commands: list[tuple[_Call, str, str]]) -> list[Any]:
         async with self.client.pipeline(transaction=False) as pipeline:

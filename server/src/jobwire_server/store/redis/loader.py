@@ -84,6 +84,43 @@ def preamble(
     return "\n".join(lines) + "\n"
 
 
+# Write commands, and what each pretends to answer in a rehearsal.
+_WRITES = {
+    **dict.fromkeys(("DEL", "HDEL", "HSET", "PEXPIREAT", "SET", "ZADD", "ZINCRBY", "ZREM", "ZREMRANGEBYSCORE"), "0"),
+    "HINCRBY": "1",
+    "INCR": "0",
+    "PUBLISH": "false",
+    "ZPOPMIN": "{}",
+}
+
+
+def rehearsed(body: str) -> str:
+    """A script that runs `body` twice: first with a read of the key in the place of every write, then in earnest.
+
+    On a cluster whose slot is moving, a key that is no longer here ends a script, and what it wrote before that stays
+    half done. After the rehearsal every key was read, absent ones included, before the first write. EXISTS answers 0 in
+    a rehearsal, as it will be answered when a collection has just lost its last member.
+    """
+    writes = ", ".join(f"{command} = {answer}" for command, answer in _WRITES.items())
+    return f"""local WRITES = {{{writes}}}
+local REHEARSAL = {{}}
+function REHEARSAL.call(command, key, ...)
+  local answer = WRITES[command]
+  if answer == nil and command ~= "EXISTS" then
+    return redis.call(command, key, ...)
+  elseif command ~= "PUBLISH" then
+    redis.call("EXISTS", key)
+  end
+  return answer or 0
+end
+local function run(redis)
+{body}
+end
+run(REHEARSAL)
+return run(redis)
+"""
+
+
 def _text_functions(name: str, declaration: Declaration) -> str:
     names = [field for field, _ in declaration]
     pattern = "^" + "\\n".join(["([^\\n]*)"] * len(names)) + "$"

@@ -113,7 +113,7 @@ def decode(namespace: str, job_id: str, fields: Fields) -> job_pb2.Job:
         job.content_type = ctype.decode()
     if error:
         job.error.ParseFromString(error)
-    if progress:
+    if progress is not None:  # an empty message is 0 %
         job.progress.ParseFromString(progress)
         job.progress.SetInParent()
     if cancel:

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from jobwire_server.store import limits
 
-from .loader import Declaration, preamble, resolve
+from .loader import Declaration, preamble, rehearsed, resolve
 from .record import INT, ROUTE, STATE, STR
 
 
@@ -43,6 +44,13 @@ CONSTANTS: Mapping[str, int | str] = {
 }
 
 
+class Source(NamedTuple):
+    """A script's text, and its name in the engine's script cache."""
+
+    text: str
+    sha: str
+
+
 class Script:
     """A Lua script, its parameters (first `now`, 0 for the engine's own clock) and those of each of its items."""
 
@@ -52,15 +60,18 @@ class Script:
         self.item = item
 
     @cached_property
-    def text(self) -> str:
-        """What the engine runs."""
-        head = preamble(self.params, self.item, CONSTANTS, {"route": ROUTE, "state": STATE})
-        return f"{head}\n{resolve(self.name)}"
+    def plain(self) -> Source:
+        """What an engine with all its keys in one place runs."""
+        return self._source(resolve(self.name))
 
     @cached_property
-    def sha(self) -> str:
-        """Its name in the engine's script cache."""
-        return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+    def rehearsed(self) -> Source:
+        """What an engine runs whose keys may move away under it (see `loader.rehearsed`)."""
+        return self._source(rehearsed(resolve(self.name)))
+
+    def _source(self, body: str) -> Source:
+        text = preamble(self.params, self.item, CONSTANTS, {"route": ROUTE, "state": STATE}) + body
+        return Source(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
 _JOB: Sequence[tuple[str, str]] = (("ns", STR), ("id", STR))

@@ -65,18 +65,20 @@ class RedisStore(Store):
         draw: Draw | None = None,
         replica: str = "",
         sweep_interval_ms: int = limits.SWEEP_INTERVAL_MS,
+        rehearse: bool = False,
     ) -> Self:
         """Opens the store at a `redis://`, `rediss://` or `unix://` URL.
 
         `partitions` is permanent for a deployment: given, it must be the engine's; None takes the engine's, or 1 for a
-        new one. `clock` (milliseconds) replaces the engine's clock, for tests.
+        new one. `clock` (milliseconds) replaces the engine's clock, for tests. `rehearse` lets every script read all
+        keys before its first write, for engines whose slots may move.
 
         Raises ValueError for an unusable URL or prefix or another number of partitions, `StoreError`
         (ENGINE_UNAVAILABLE) if the engine does not answer.
         """
         if "{" in prefix or not prefix:
             raise ValueError("the key prefix must not be empty or hold '{'")
-        engine = Engine(url)
+        engine = Engine(url, rehearse=rehearse)
         try:
             agreed = await agree_on_partitions(engine.client, prefix, partitions)
         except BaseException:
@@ -250,6 +252,8 @@ class RedisStore(Store):
         self, partition: int, before_ms: int | None, cursor: str, limit: int
     ) -> tuple[int, list[tuple[str, str]], str]:
         deadline, _, ref = cursor.partition(" ")
+        if cursor and not deadline.isdecimal():
+            raise invalid("page_token", "is not one that this verb answered")
         looked, last_deadline, last_ref, *names = await self._run(
             partition,
             scripts.RECLAIM_STALE,

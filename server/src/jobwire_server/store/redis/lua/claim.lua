@@ -55,15 +55,22 @@ end
 -- on. As all steps are equal, those come in order too: two sorted lists are merged, and each choice costs O(1).
 local function choose_level(ns, queue, priority)
   local level = { ns = ns, queue = queue, priority = priority, tenants = {} }
-  local ring = redis.call("ZRANGE", keys.ring(ns, queue, priority), 0, max_jobs - #taken - 1, "WITHSCORES")
-  local chunk = math.ceil(2 * (max_jobs - #taken) / math.max(#ring / 2, 1))
+  local wanted = max_jobs - #taken
   local fresh, again, f, a = {}, {}, 1, 1
-  for i = 1, #ring, 2 do
-    local key = keys.line(ns, queue, priority, ring[i])
-    fresh[#fresh + 1] = { name = ring[i], tag = tonumber(ring[i + 1]), line = key, read = reader(key, chunk),
-      ids = {}, dropped = {} }
+  -- As many tenants as jobs are wanted are enough, unless some have only lost ones: then the next are looked at too.
+  local function read_ring()
+    local ring = redis.call("ZRANGE", keys.ring(ns, queue, priority), #fresh, #fresh + wanted - 1, "WITHSCORES")
+    local chunk = math.ceil(2 * wanted / math.max(#ring / 2, 1))
+    for i = 1, #ring, 2 do
+      local key = keys.line(ns, queue, priority, ring[i])
+      fresh[#fresh + 1] = { name = ring[i], tag = tonumber(ring[i + 1]), line = key, read = reader(key, chunk),
+        ids = {}, dropped = {} }
+    end
   end
   while not full do
+    if f > #fresh and #fresh % wanted == 0 then
+      read_ring()
+    end
     local x, y = fresh[f], again[a]
     if not x and not y then
       break
@@ -82,7 +89,6 @@ local function choose_level(ns, queue, priority)
       again[#again + 1] = tenant
     end
   end
-  -- A ring of none but lost jobs yields nothing although tenants behind the first ones may have some: `more` says so.
   return level
 end
 
@@ -108,8 +114,8 @@ local function leave_level(level)
       end
     end
   end
-  if left or redis.call("EXISTS", keys.debts(level.ns, level.queue, level.priority)) == 1 then
-    line.settle_level(level.ns, level.queue, level.priority)
+  if not (left and line.close_level(level.ns, level.queue, level.priority)) then
+    line.forget_debts(level.ns, level.queue, level.priority)
   end
 end
 

@@ -43,10 +43,11 @@ end
 -- A pending job's new priority and earliest time.
 local function set_start(job, run_at)
   local ready = job.reason == "R"
-  if ready and (has_priority == 1 or run_at > now) then
+  local other_line = has_priority == 1 and priority ~= job.priority
+  if ready and (other_line or run_at > now) then
     line.leave(job)
   end
-  if has_priority == 1 then
+  if other_line then
     job.priority = priority
   end
   local ref = keys.ref(ns, id)
@@ -64,7 +65,7 @@ local function set_start(job, run_at)
     job.seq = redis.call("INCR", keys.seq)
     line.enter(job, false)
     redis.call("ZADD", keys.due, job.deadline, ref)
-  elseif ready and has_priority == 1 then
+  elseif ready and other_line then
     line.enter(job, false)
   end
 end

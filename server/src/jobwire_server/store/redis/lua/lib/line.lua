@@ -36,16 +36,20 @@ function line.enter(job, refund)
   redis.call("ZADD", ring, floor, job.tenant)
 end
 
--- Tidies a level after tenants left its ring: debts that the ring has caught up with say nothing any more.
-function line.settle_level(ns, queue, priority)
-  local debts = keys.debts(ns, queue, priority)
-  local floor = minimum(keys.ring(ns, queue, priority))
-  if floor then
-    redis.call("ZREMRANGEBYSCORE", debts, "-inf", floor)
-  else
-    redis.call("DEL", debts)
-    redis.call("ZREM", keys.priorities(ns, queue), priority)
+-- Ends a level whose ring is empty. Answers whether it was.
+function line.close_level(ns, queue, priority)
+  if redis.call("EXISTS", keys.ring(ns, queue, priority)) == 1 then
+    return false
   end
+  redis.call("DEL", keys.debts(ns, queue, priority))
+  redis.call("ZREM", keys.priorities(ns, queue), priority)
+  return true
+end
+
+-- Forgets the debts that the ring has caught up with.
+function line.forget_debts(ns, queue, priority)
+  local floor = minimum(keys.ring(ns, queue, priority))
+  redis.call("ZREMRANGEBYSCORE", keys.debts(ns, queue, priority), "-inf", floor or "+inf")
 end
 
 -- Takes a job that was not claimed out of its line.
@@ -54,6 +58,6 @@ function line.leave(job)
   redis.call("ZREM", key, job.id)
   if redis.call("EXISTS", key) == 0 then
     redis.call("ZREM", keys.ring(job.ns, job.queue, job.priority), job.tenant)
-    line.settle_level(job.ns, job.queue, job.priority)
+    line.close_level(job.ns, job.queue, job.priority)
   end
 end
