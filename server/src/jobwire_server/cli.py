@@ -25,15 +25,15 @@ def serve(
     store_url: Annotated[
         str | None, typer.Option(help="Where jobs are kept, e.g. redis://host:6379/0. Unset: an engine of our own.")
     ] = None,
-    listen: Annotated[str | None, typer.Option(help="host:port. [default: 127.0.0.1:50051]")] = None,
-    partitions: Annotated[int | None, typer.Option(help="Permanent for a deployment. [default: 1]")] = None,
-    key_prefix: Annotated[str | None, typer.Option(help="Begins every key. [default: jobwire]")] = None,
+    listen: Annotated[str | None, typer.Option(help="host:port. Default 127.0.0.1:50051.")] = None,
+    partitions: Annotated[int | None, typer.Option(help="Permanent for a deployment. Default 1.")] = None,
+    key_prefix: Annotated[str | None, typer.Option(help="Begins every key. Default jobwire.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where an engine of our own keeps its data.")] = None,
     fsync: Annotated[str | None, typer.Option(help="Of an engine of our own: everysec or always.")] = None,
-    drain_grace: Annotated[float | None, typer.Option(help="Seconds for calls to end. [default: 30]")] = None,
-    log_format: Annotated[str | None, typer.Option(help="text or json. [default: text]")] = None,
-    max_calls: Annotated[int | None, typer.Option(help="Calls at a time. [default: 2000]")] = None,
-    max_streams: Annotated[int | None, typer.Option(help="Streams and waits at a time. [default: 10000]")] = None,
+    drain_grace: Annotated[float | None, typer.Option(help="Seconds for calls to end. Default 30.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="text or json. Default text.")] = None,
+    max_calls: Annotated[int | None, typer.Option(help="Calls at a time. Default 2000.")] = None,
+    max_streams: Annotated[int | None, typer.Option(help="Streams and waits at a time. Default 10000.")] = None,
 ) -> None:
     """Run a server until SIGTERM. Every option may be given as JOBWIRE_<OPTION> in the environment as well."""
     flags = {name: value for name, value in locals().items() if value is not None}

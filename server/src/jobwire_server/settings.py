@@ -61,7 +61,9 @@ class Settings(BaseSettings):
 
 def in_one_line(error: ValidationError) -> str:
     """What is wrong with the settings, without their values: they may be secret."""
-    return "; ".join(f"{'.'.join(map(str, problem['loc'][:1]))}: {problem['msg']}" for problem in error.errors())
+    return "; ".join(
+        f"{problem['loc'][0]}: {problem['msg'].removeprefix('Value error, ')}" for problem in error.errors()
+    )
 
 
 def without_password(url: str) -> str:

@@ -32,7 +32,7 @@ class Timer:
         self._loop = asyncio.get_running_loop()
         # All of them at the same time would make a peak of every half second.
         self._sweep_at = self._loop.time() + random.random() * _SWEEP_SECONDS  # noqa: S311 - spreads load
-        self._look_at = self._sweep_at + LOOK_SECONDS
+        self._look_at = self._sweep_at
         self._armed = asyncio.Event()
 
     def arm(self, seconds: float) -> None:

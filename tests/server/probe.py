@@ -1,0 +1,159 @@
+"""A memory store that tests can look into and put out of order, and short ways to call a server around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from jobwire.v1 import store_pb2, store_pb2_grpc
+from jobwire_server.app import running
+from jobwire_server.settings import Settings
+from jobwire_server.store.base import Claimed, Notice, NoticeKind
+from jobwire_server.store.errors import engine_unavailable
+from jobwire_server.store.memory import MemoryStore
+from jobwire_server.store.memory.step import Step
+
+from tests.conformance.requests import seconds
+
+if TYPE_CHECKING:
+    # Neither exists at run time.
+    Stub = store_pb2_grpc.StoreAsyncStub
+    Stream = grpc.aio.UnaryStreamCall[store_pb2.ClaimStreamRequest, store_pb2.ClaimStreamResponse]
+else:
+    Stub = Stream = Any
+
+
+class Probe(MemoryStore):
+    """By the wall clock, swept by its server alone."""
+
+    def __init__(self, partitions: int = 1, **options: Any) -> None:
+        super().__init__(partitions=partitions, sweep_interval_ms=0, **options)
+        self.claims = 0
+        """How many claims were made through this replica."""
+        self.deaf = False
+        """Notices are lost."""
+        self.failure: Callable[[], BaseException] | None = None
+        """What every verb raises, if anything."""
+        self.gate = asyncio.Event()
+        """A claim's answer waits for it."""
+        self.gate.set()
+
+    def beside(self) -> Probe:
+        """Another replica over the same jobs."""
+        other = Probe(self.partitions)
+        other._state = self._state
+        return other
+
+    def go_down(self) -> None:
+        """Until `failure` is None again."""
+        self.failure = lambda: engine_unavailable("the engine is down")
+
+    async def ping(self) -> None:
+        self._step(0)
+
+    async def notices(self) -> AsyncIterator[Notice]:
+        async for notice in super().notices():
+            if not self.deaf or notice.kind is NoticeKind.RESUMED:
+                yield notice
+
+    async def _claim(
+        self,
+        partition: int,
+        queues: Sequence[tuple[str, str]],
+        max_jobs: int,
+        max_bytes: int,
+        lease_ms: int,
+        worker_id: str,
+        token: str,
+        waiting: bool,
+    ) -> Claimed:
+        self.claims += 1
+        claimed = await super()._claim(partition, queues, max_jobs, max_bytes, lease_ms, worker_id, token, waiting)
+        await self.gate.wait()
+        return claimed
+
+    def _step(self, partition: int) -> Step:
+        if self.failure is not None:
+            raise self.failure()
+        return super()._step(partition)
+
+
+@asynccontextmanager
+async def serving(store: MemoryStore, **settings: Any) -> AsyncIterator[Stub]:
+    """A server around a store, and a stub that reaches it."""
+    async with running(store, settings=Settings(**settings)) as server, connected(server.address) as stub:
+        yield stub
+
+
+@asynccontextmanager
+async def connected(address: str) -> AsyncIterator[Stub]:
+    """A stub on a channel of its own."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub: Stub = store_pb2_grpc.StoreStub(channel)
+        yield stub
+
+
+def stream_request(
+    *queues: str, max_in_flight: int = 1, lease: float = 30.0, keepalive: float = 20.0, **fields: Any
+) -> store_pb2.ClaimStreamRequest:
+    """A ClaimStreamRequest; spans in seconds."""
+    return store_pb2.ClaimStreamRequest(
+        queues=[store_pb2.QueueRef(queue=queue) for queue in queues],
+        max_in_flight=max_in_flight,
+        lease_duration=seconds(lease),
+        keepalive_interval=seconds(keepalive),
+        **fields,
+    )
+
+
+@asynccontextmanager
+async def streaming(stub: Stub, *queues: str, **fields: Any) -> AsyncIterator[Stream]:
+    """An opened claim stream, cancelled at the end. gRPC does not cancel a call that is merely dropped."""
+    call = stub.ClaimStream(stream_request(*queues, **fields))
+    try:
+        assert (await next_message(call)).HasField("opened")
+        yield call
+    finally:
+        call.cancel()
+
+
+async def next_message(call: Stream, within: float = 5.0) -> store_pb2.ClaimStreamResponse:
+    """The next message of a stream that goes on."""
+    async with asyncio.timeout(within):
+        message = await call.read()
+    assert isinstance(message, store_pb2.ClaimStreamResponse), "the stream has ended"
+    return message
+
+
+async def next_jobs(call: Stream, within: float = 5.0) -> list[store_pb2.ClaimedJob]:
+    """The jobs of the next message, which must be jobs."""
+    message = await next_message(call, within)
+    assert message.HasField("jobs"), message
+    return list(message.jobs.jobs)
+
+
+class Reading:
+    """Reads a stream all the time, so that a test can say that nothing came."""
+
+    def __init__(self, call: Stream) -> None:
+        self.jobs: list[store_pb2.ClaimedJob] = []
+        self.kinds: list[str] = []
+        self._call = call
+        self._task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        # Not `async for`: gRPC forbids both ways of reading on one call.
+        while isinstance(message := await self._call.read(), store_pb2.ClaimStreamResponse):
+            self.kinds.append(message.WhichOneof("event") or "")
+            self.jobs.extend(message.jobs.jobs)
+
+    async def stop(self) -> None:
+        """Ends reading; raises what the stream ended with, unless that was our cancel."""
+        self._call.cancel()
+        await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            error = self._task.exception()
+            assert error is None or isinstance(error, asyncio.CancelledError), error

@@ -1,0 +1,98 @@
+"""Shutting down: streams are told and end with OK, waiting calls are sent elsewhere, calls in progress may end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+
+import grpc
+import pytest
+from jobwire.v1 import job_pb2, store_pb2
+from jobwire_server.app import StartError, running
+from jobwire_server.settings import Settings
+
+from tests.conformance.grpc_store import store_error
+from tests.conformance.requests import PENDING, claim, complete, create, seconds
+from tests.server.probe import Probe, connected, next_jobs, next_message, stream_request
+from tests.wait import wait_until
+
+
+async def test_streams_are_told_and_end_with_ok(store: Probe) -> None:
+    async with AsyncExitStack() as after:
+        async with running(store) as server:
+            stub = await after.enter_async_context(connected(server.address))
+            calls = [stub.ClaimStream(stream_request("q")) for _ in range(50)]
+            for call in calls:
+                assert (await next_message(call)).HasField("opened")
+            began = time.monotonic()
+        assert time.monotonic() - began < 2.0
+        for call in calls:
+            assert (await next_message(call)).HasField("drain")
+            assert await call.read() is grpc.aio.EOF
+            assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_waiting_calls_are_sent_elsewhere(store: Probe) -> None:
+    async with AsyncExitStack() as after:
+        async with running(store) as server:
+            stub = await after.enter_async_context(connected(server.address))
+            await stub.Create(create("a", "other"))
+            waiting = [
+                asyncio.ensure_future(stub.Claim(claim("q", wait=seconds(30)))),
+                asyncio.ensure_future(stub.Get(store_pb2.GetRequest(id="a", wait=seconds(30)))),
+            ]
+            await wait_until(lambda: store.claims == 2)
+            await stub.Exists(store_pb2.ExistsRequest(id="a"))
+        for call in waiting:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert store_error(caught.value).reason == job_pb2.ERROR_REASON_DRAINING
+
+
+async def test_a_call_in_progress_may_end(store: Probe) -> None:
+    async with AsyncExitStack() as after:
+        async with running(store) as server:
+            stub = await after.enter_async_context(connected(server.address))
+            await stub.Create(create("a", "q"))
+            store.gate.clear()
+            claiming = asyncio.ensure_future(stub.Claim(claim("q")))
+            await wait_until(lambda: store.claims == 1)
+            asyncio.get_running_loop().call_later(0.3, store.gate.set)
+        assert len((await claiming).jobs) == 1
+
+
+async def test_the_grace_bounds_the_drain(store: Probe) -> None:
+    async with AsyncExitStack() as after:
+        async with running(store, settings=Settings(drain_grace=0.3)) as server:
+            stub = await after.enter_async_context(connected(server.address))
+            await stub.Create(create("a", "q"))
+            store.gate.clear()
+            claiming = asyncio.ensure_future(stub.Claim(claim("q")))
+            await wait_until(lambda: store.claims == 1)
+            asyncio.get_running_loop().call_later(0.6, store.gate.set)
+            began = time.monotonic()
+        assert time.monotonic() - began < 1.2
+        with pytest.raises(grpc.aio.AioRpcError):
+            await claiming
+    # Claimed for a caller that was cut off: given back before the store may be closed.
+    assert (await store.get(store_pb2.GetRequest(id="a"))).job.status == PENDING
+
+
+async def test_what_a_stream_held_can_be_settled_through_another_replica(store: Probe) -> None:
+    async with AsyncExitStack() as after:
+        async with running(store) as server:
+            stub = await after.enter_async_context(connected(server.address))
+            call = stub.ClaimStream(stream_request("q"))
+            await next_message(call)
+            await stub.Create(create("a", "q"))
+            [job] = await next_jobs(call)
+        async with running(store.beside()) as other, connected(other.address) as stub:
+            await stub.Complete(complete(job))
+
+
+async def test_a_port_that_is_taken_is_not_shared(store: Probe) -> None:
+    async with running(store) as server:
+        with pytest.raises(StartError, match="cannot listen"):
+            async with running(store.beside(), address=server.address):
+                pass
