@@ -13,7 +13,7 @@ import asyncio
 import heapq
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
@@ -562,7 +562,7 @@ class Store(ABC):
         """Returns if the engine takes writes; else raises `StoreError` (ENGINE_UNAVAILABLE or ENGINE_FULL)."""
 
     @abstractmethod
-    def notices(self) -> AsyncIterator[Notice]:
+    def notices(self) -> AsyncGenerator[Notice, None]:
         """The notices for this replica, without end; first a RESUMED once it listens. One reader at a time."""
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 
@@ -148,7 +148,7 @@ class MemoryStore(Store):
     async def ping(self) -> None:
         """Memory is always there."""
 
-    async def notices(self) -> AsyncIterator[Notice]:
+    async def notices(self) -> AsyncGenerator[Notice, None]:
         """As `Store.notices`."""
         mailbox = self._state.listen(self.replica)
         try:

@@ -55,6 +55,19 @@ def client_options(url: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def _client(url: str) -> Redis:
+    try:
+        client = Redis.from_url(url, max_connections=4, **client_options(url))
+        client.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # options are looked at only here
+    except ValueError:
+        # Without the parser's own words: they may quote a piece of the password.
+        raise ValueError("not a usable engine URL (special characters in a password must be %-encoded)") from None
+    except TypeError as error:
+        option = re.search(r"'(\w+)'$", str(error))
+        raise ValueError(f"the engine URL has an unknown option {option[1] if option else ''}".rstrip()) from None
+    return client
+
+
 class Engine:
     """Runs scripts. Raises `StoreError` for every state of the engine that the contract knows.
 
@@ -63,10 +76,7 @@ class Engine:
 
     def __init__(self, url: str, *, rehearse: bool = False) -> None:
         self._rehearse = rehearse
-        try:
-            self.client: Redis = Redis.from_url(url, max_connections=4, **client_options(url))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"not a usable engine URL: {error}") from None
+        self.client = _client(url)
         self._waiting: list[_Call] = []
         self._flushing: asyncio.Task[None] | None = None
 

@@ -104,12 +104,12 @@ def rehearsed(body: str) -> str:
     writes = ", ".join(f"{command} = {answer}" for command, answer in _WRITES.items())
     return f"""local WRITES = {{{writes}}}
 local REHEARSAL = {{}}
-function REHEARSAL.call(command, key, ...)
+function REHEARSAL.call(command, ...)
   local answer = WRITES[command]
   if answer == nil and command ~= "EXISTS" then
-    return redis.call(command, key, ...)
+    return redis.call(command, ...)
   elseif command ~= "PUBLISH" then
-    redis.call("EXISTS", key)
+    redis.call("EXISTS", (...))
   end
   return answer or 0
 end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from redis import exceptions
 from redis.asyncio import Redis
@@ -19,7 +19,7 @@ _SILENCE_S = 10.0
 _PAUSE_MAX_S = 1.0
 
 
-async def notices(url: str, channel: str) -> AsyncIterator[Notice]:
+async def notices(url: str, channel: str) -> AsyncGenerator[Notice, None]:
     """Notices without end: subscribes, and again, with jitter, whenever the connection is lost."""
     # No socket timeout: silence is normal here, and `_read` has its own way to notice a dead connection.
     client: Redis = Redis.from_url(url, max_connections=2, **client_options(url, socket_timeout=None))
@@ -37,7 +37,7 @@ async def notices(url: str, channel: str) -> AsyncIterator[Notice]:
         await client.aclose()
 
 
-async def _read(pubsub: PubSub, channel: str) -> AsyncIterator[Notice]:
+async def _read(pubsub: PubSub, channel: str) -> AsyncGenerator[Notice, None]:
     await pubsub.subscribe(channel)
     asked = False
     while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Self
 
 from jobwire.v1 import admin_pb2, job_pb2, store_pb2
@@ -283,7 +283,7 @@ class RedisStore(Store):
         """As `Store.ping`, on partition 0."""
         await self._run(0, scripts.PING)
 
-    def notices(self) -> AsyncIterator[Notice]:
+    def notices(self) -> AsyncGenerator[Notice, None]:
         """As `Store.notices`, from a pub/sub connection of its own."""
         return notices(self._url, f"{self._prefix}:replica:{self.replica}")
 

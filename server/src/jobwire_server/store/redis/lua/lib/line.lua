@@ -21,14 +21,14 @@ function line.enter(job, refund)
     end
     return
   end
+  local debts = keys.debts(job.ns, job.queue, job.priority)
+  local debt = redis.call("ZSCORE", debts, job.tenant)
   local floor = minimum(ring)
   if not floor then
     redis.call("ZADD", ring, 0, job.tenant)
     redis.call("ZADD", keys.priorities(job.ns, job.queue), job.priority, job.priority)
     return
   end
-  local debts = keys.debts(job.ns, job.queue, job.priority)
-  local debt = redis.call("ZSCORE", debts, job.tenant)
   if debt then
     redis.call("ZREM", debts, job.tenant)
     floor = math.max(floor, tonumber(debt) - (refund and 1 or 0))
