@@ -186,6 +186,17 @@ async def test_it_is_restarted_when_it_dies_alone(tmp_path: Path) -> None:
             assert await word(engine.url) == f"round {round_}"
 
 
+async def test_a_death_is_logged_though_somebody_removed_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as engine:
+        engine.log_path.unlink()
+        killed = engine.pid
+        os.kill(killed, signal.SIGKILL)
+        await wait_until(partial(replaced, engine, killed), 3)
+        assert "the engine ended by signal 9" in caplog.text
+
+
 async def test_a_killed_guard_is_replaced(tmp_path: Path) -> None:
     async with running(tmp_path) as engine:
         await put(engine.url, "kept")
@@ -209,7 +220,9 @@ async def test_a_stop_of_the_whole_process_group_leaves_it_to_the_server(tmp_pat
         assert engine._guard.poll() is None
 
 
-async def test_a_second_server_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+async def test_a_second_server_on_the_same_directory_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     server = Server(tmp_path)
     try:
         await put(server.url, "first")
@@ -217,6 +230,7 @@ async def test_a_second_server_on_the_same_directory_is_refused(tmp_path: Path) 
             await EmbeddedEngine(tmp_path).start()
         expected = f"the data directory {tmp_path} is in use by another jobwire server (process {server.process.pid})"
         assert str(refusal.value) == expected
+        assert not caplog.records, "the error says it all"
         assert await word(server.url) == "first"
     finally:
         server.kill()

@@ -56,6 +56,7 @@ class EmbeddedEngine:
         self._guard: subprocess.Popen[bytes] | None = None
         self._channel: asyncio.StreamWriter | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._is_ready = False
         self._trouble = ""
 
     @property
@@ -83,13 +84,14 @@ class EmbeddedEngine:
         except OSError as error:
             raise EngineStartError(f"cannot use the data directory {self.data_dir}: {error.strerror}") from None
         self._command = _command(binary, self._socket_path, self.data_dir, self.fsync)
-        self._trouble = ""
+        self._is_ready, self._trouble = False, ""
         self._keeper = asyncio.create_task(self._keep())
         try:
-            await self._ready()
+            await self._answering()
         except BaseException:
             await self.stop()
             raise
+        self._is_ready = True
 
     async def stop(self) -> None:
         """Ends the engine and returns when it is gone. Harmless when it never started."""
@@ -100,7 +102,7 @@ class EmbeddedEngine:
             self._keeper = None
         await self._end_guard()
 
-    async def _ready(self) -> None:
+    async def _answering(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SILENCE_SECONDS
         while True:
@@ -136,8 +138,9 @@ class EmbeddedEngine:
         while True:
             async for line in await self._start_guard():
                 self._note(line.decode().strip())
+            if not self._trouble or self._is_ready:
+                self._report(f"the engine's guard died; see {self.log_path}")
             await self._end_guard()
-            self._trouble = self._trouble or f"the engine's guard died; see {self.log_path}"
             await asyncio.sleep(guard.RESTART_PAUSE_SECONDS)
 
     async def _start_guard(self) -> asyncio.StreamReader:
@@ -160,15 +163,23 @@ class EmbeddedEngine:
             return
         if word == "ended":
             self.pid = 0
-            self._trouble = f"the engine ended {rest}; its last words in {self.log_path}: {self._last_words()}"
+            self._report(f"the engine ended {rest}; its last words in {self.log_path}: {self._last_words()}")
         else:
-            self._trouble = f"the data directory {self.data_dir} is in use by another jobwire server (process {rest})"
-        _logger.warning(self._trouble)
+            self._report(f"the data directory {self.data_dir} is in use by another jobwire server (process {rest})")
+
+    def _report(self, trouble: str) -> None:
+        """For whoever waits for the start, which fails; later for the log, since all of this mends itself."""
+        self._trouble = trouble
+        if self._is_ready:
+            _logger.warning(trouble)
 
     def _last_words(self) -> str:
-        with self.log_path.open("rb") as log:
-            log.seek(max(0, self.log_path.stat().st_size - 1_000))
-            lines = log.read().decode(errors="replace").split("\n")
+        try:
+            with self.log_path.open("rb") as log:
+                log.seek(max(0, self.log_path.stat().st_size - 1_000))
+                lines = log.read().decode(errors="replace").split("\n")
+        except OSError:
+            return ""  # somebody tidied up
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     async def _end_guard(self) -> None:
