@@ -49,8 +49,7 @@ class MemoryBackend:
         return self._first.sibling(replica)
 
     async def lose_record(self, namespace: str, job_id: str) -> None:
-        partition = self._first._state.partitions[self._first.partition_of(namespace, job_id)]
-        del partition.records[namespace, job_id]
+        await lose_from_memory(self._first, namespace, job_id)
 
     async def kinds(self) -> set[str]:
         raise NotImplementedError
@@ -83,10 +82,7 @@ class ValkeyBackend:
         )
 
     async def lose_record(self, namespace: str, job_id: str) -> None:
-        async with self._engine.client() as client:
-            keys = [key async for key in client.scan_iter(f"jobwire:{{*}}:job:{namespace}\x1f*", count=1_000)]
-            [record] = [key for key in keys if key.decode().endswith(f"\x1f{job_id}")]
-            await client.delete(record)
+        await lose_from_engine(self._engine, namespace, job_id)
 
     async def kinds(self) -> set[str]:
         return await self._engine.kinds()
@@ -96,3 +92,17 @@ class ValkeyBackend:
 
     async def check(self) -> None:
         assert await self._engine.keys_without_ttl() == []
+
+
+async def lose_from_memory(store: MemoryStore, namespace: str, job_id: str) -> None:
+    """Takes a record, if there is one, out of the store's state."""
+    store._state.partitions[store.partition_of(namespace, job_id)].records.pop((namespace, job_id), None)
+
+
+async def lose_from_engine(engine: Engine, namespace: str, job_id: str) -> None:
+    """Deletes the key of a record, if there is one."""
+    suffix = f":job:{namespace}\x1f{job_id}".encode()
+    async with engine.client() as client:
+        keys = [key async for key in client.scan_iter("jobwire:{*}:job:*", count=1_000) if key.endswith(suffix)]
+        if keys:
+            await client.delete(*keys)
