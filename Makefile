@@ -28,7 +28,7 @@ setup: $(READY) ## install everything into .venv
 
 .PHONY: demo
 demo: $(READY) ## index a folder of text with a server, two workers and a kill -9
-	@$(BIN)/python -m jobwire_server.demo $(FOLDER) $(ARGS)
+	@$(BIN)/python -m jobwire_server.demo $(if $(FOLDER),"$(FOLDER)") $(ARGS)
 
 .PHONY: serve
 serve: $(READY) ## run a server on the embedded engine

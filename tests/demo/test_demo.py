@@ -37,7 +37,7 @@ def test_a_killed_worker_costs_nothing(tmp_path: Path) -> None:
     assert report["jobs"] == 40
     assert report["lost"] == report["completed_twice"] == 0
     assert report["killed_holding"] >= 1
-    assert 1 <= report["redeliveries"] <= report["killed_holding"]
+    assert report["redeliveries"] >= 1
     assert report["deliveries"] == 40 + report["redeliveries"]
     assert report["words"] == words.total()
     assert report["commonest"] == [list(entry) for entry in words.most_common(10)]

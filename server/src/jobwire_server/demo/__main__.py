@@ -25,7 +25,7 @@ def main() -> int:
     output = Console()
     try:
         with Screen(Console(stderr=True) if options.json else output) as screen:
-            report = asyncio.run(run(options.folder.resolve(), screen))
+            report = asyncio.run(run(options.folder.expanduser().resolve(), screen))
     except DemoError as error:
         sys.stderr.write(f"{error}\n")
         return 2
