@@ -1,0 +1,174 @@
+"""Servers, workers and engines as processes of their own, to be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import redis
+
+from tests.wait import wait_until
+
+COMMAND = str(Path(sys.executable).with_name("jobwire"))
+
+# A worker that writes down, before it says so to anybody else, what it was given and what was accepted: a line of
+# "delivered <id> <token>" or "accepted <id> <result> <repeated>".
+WORKER = """
+import asyncio, os, sys
+import jobwire
+
+target, name, path, pause = sys.argv[1:]
+journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+def write(*words):
+    os.write(journal, (" ".join(words) + "\\n").encode())
+
+async def main():
+    async with jobwire.connect(target) as client:
+        settle = client.settle
+
+        async def witnessed(settlement):
+            answer = await settle(settlement)
+            if settlement.HasField("complete"):
+                complete = settlement.complete
+                write("accepted", complete.lease.id, complete.result.decode(), str(answer.repeated_call))
+            return answer
+
+        client.settle = witnessed
+        worker = jobwire.Worker(client, queues="q", concurrency=8, worker_id=name, lease_duration=2)
+
+        @worker.handler()
+        async def handle(job):
+            write("delivered", job.job.id, name)
+            await asyncio.sleep(float(pause))
+            return f"{name}:{job.job.attempt}"
+
+        await worker.serve()
+
+asyncio.run(main())
+"""
+
+
+class Server:
+    """`jobwire serve` on an embedded engine whose every write reaches the disk, restarted on the same port and data."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.address = f"127.0.0.1:{port}"
+        self.data_dir = folder / "engine"
+        self._log = folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> None:
+        """Returns when it serves."""
+        flags = ["--store-url", f"embedded://{self.data_dir}", "--fsync", "always", "--listen", self.address]
+        self._log.write_bytes(b"")
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen([COMMAND, "serve", "--log-format", "json", *flags], stderr=log)
+        await wait_until(lambda: "serving" in self._events(), 15)
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def engine(self) -> redis.Redis:
+        """Raw access to its engine."""
+        return redis.Redis(unix_socket_path=str(self.data_dir / "engine.sock"), protocol=2)
+
+    def engine_pid(self) -> int:
+        """The engine's process."""
+        with self.engine() as client:
+            return int(client.info("server")["process_id"])
+
+    def _events(self) -> set[str]:
+        assert self._process is not None
+        assert self._process.poll() is None, self._log.read_text()
+        lines = (line for line in self._log.read_text().splitlines() if line.endswith("}"))
+        return {json.loads(line)["event"] for line in lines}
+
+
+class Workers:
+    """Worker processes with their journals."""
+
+    def __init__(self, folder: Path, address: str, pause: float, stack: ExitStack) -> None:
+        self._folder = folder
+        self._address = address
+        self._pause = pause
+        self._stack = stack
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str) -> None:
+        """One more."""
+        command = [sys.executable, "-c", WORKER, self._address, name, str(self._journal(name)), str(self._pause)]
+        process = subprocess.Popen(command)
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        self.processes[name] = process
+
+    def kill(self, name: str) -> set[str]:
+        """kill -9. Answers the jobs that it had been given and not completed."""
+        os.kill(self.processes[name].pid, signal.SIGKILL)
+        self.processes[name].wait()
+        delivered, accepted = self._read("delivered", [name]), self._read("accepted", [name])
+        return {line[0] for line in delivered} - {line[0] for line in accepted}
+
+    def accepted(self) -> list[tuple[str, ...]]:
+        """(job id, result, repeated) of each completion that a server accepted."""
+        return self._read("accepted", self.processes)
+
+    def _journal(self, name: str) -> Path:
+        return self._folder / f"{name}.journal"
+
+    def _read(self, what: str, names: Iterator[str] | list[str] | dict[str, object]) -> list[tuple[str, ...]]:  # type: ignore[type-arg]
+        paths = [self._journal(name) for name in names]
+        lines = [line.split() for path in paths if path.exists() for line in path.read_text().splitlines()]
+        return [tuple(words) for verb, *words in lines if verb == what]
+
+
+@contextmanager
+def processes(folder: Path, port: int, pause: float) -> Iterator[tuple[Server, Workers]]:
+    """A server, not started, and room for workers; all killed at the end."""
+    with ExitStack() as stack:
+        server = Server(folder, port)
+        workers = Workers(folder, server.address, pause, stack)
+        try:
+            yield server, workers
+        finally:
+            if server._process is not None and server._process.poll() is None:
+                server.kill()
+
+
+async def gone(pid: int, seconds: float) -> None:
+    """Returns once no process has this pid."""
+
+    def is_gone() -> bool:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    await wait_until(is_gone, seconds)
+
+
+async def cpu_seconds(*pids: int) -> float:
+    """Processor time that the processes used so far, by the system's own accounting."""
+    ticks = 0
+    for pid in pids:
+        fields = await asyncio.to_thread(Path(f"/proc/{pid}/stat").read_text)
+        ticks += sum(map(int, fields.rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")

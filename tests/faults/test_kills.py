@@ -1,0 +1,138 @@
+"""kill -9 of a worker, of the server, of the engine, while jobs are being submitted and done: nothing is lost, and no
+completion is accepted twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import jobwire
+import pytest
+
+from tests.faults.processes import Server, Workers, gone, processes
+from tests.wait import wait_until
+
+JOBS = 2_000
+# Producers stay so many jobs ahead of the workers, so that every kill comes while jobs are submitted and done.
+AHEAD = 300
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.timeout(240)
+async def test_kills_of_worker_server_and_engine_lose_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    # Not below pytest's own folder: the engine's socket needs a short path.
+    with tempfile.TemporaryDirectory(prefix="jobwire-") as folder:
+        with processes(Path(folder), free_port(), pause=0.02) as (server, workers):
+            await server.start()
+            workers.start("w1")
+            workers.start("w2")
+            async with jobwire.connect(server.address) as client:
+                acknowledged: set[str] = set()
+                gate = asyncio.Semaphore(AHEAD)
+                pace = asyncio.create_task(open_gate(gate, workers))
+                producers = [asyncio.create_task(produce(client, acknowledged, n, gate)) for n in range(20)]
+                held = await kill_each(server, workers, acknowledged)
+                await asyncio.gather(*producers, pace)
+                await wait_until(lambda: done(client, acknowledged), 60)
+                jobs = await read_all(client, sorted(acknowledged))
+
+            accepted = workers.accepted()
+            with capsys.disabled():
+                print(
+                    f"\n{len(acknowledged)} jobs acknowledged, {len(accepted)} completions accepted, "
+                    f"{sum(job.attempt - 1 for job in jobs)} redeliveries, {held} held by the killed worker"
+                )
+
+    assert len(acknowledged) == JOBS
+    assert held > 0
+    assert [job.id for job in jobs if job.status != jobwire.JobStatus.JOB_STATUS_SUCCEEDED] == []
+    # A worker may hear "accepted" twice for one completion (its retry), but never two workers or attempts for one job.
+    results: dict[str, set[str]] = {}
+    for job_id, result, _ in accepted:
+        results.setdefault(job_id, set()).add(result)
+    assert {job_id: found for job_id, found in results.items() if len(found) > 1} == {}
+    # Of a job whose worker died between the engine's answer and its own note, nobody heard; all others agree.
+    assert [job.id for job in jobs if job.id in results and {job.result.decode()} != results[job.id]] == []
+    first_times = Counter(job_id for job_id, _, repeated in accepted if repeated == "False")
+    assert [job_id for job_id, times in first_times.items() if times > 1] == []
+
+
+async def open_gate(gate: asyncio.Semaphore, workers: Workers) -> None:
+    """Lets one more job be submitted for each that is done."""
+    passed = 0
+    while passed < JOBS - AHEAD:
+        await asyncio.sleep(0.05)
+        done = len({job_id for job_id, *_ in workers.accepted()})
+        for _ in range(min(done, JOBS - AHEAD) - passed):
+            gate.release()
+        passed = max(passed, min(done, JOBS - AHEAD))
+
+
+async def produce(client: jobwire.Client, acknowledged: set[str], number: int, gate: asyncio.Semaphore) -> None:
+    """Submits this producer's share, each job until it is acknowledged."""
+    for index in range(number, JOBS, 20):
+        await gate.acquire()
+        job_id = f"job-{index}"
+        while job_id not in acknowledged:
+            try:
+                await client.create(job_id=job_id, queue="q", ttl=600, max_attempts=20)
+            except (jobwire.Unavailable, jobwire.DeadlineExceeded):
+                continue  # unknown whether it was stored: the same id again
+            except jobwire.AlreadyExists:
+                pass  # it was
+            acknowledged.add(job_id)
+
+
+async def kill_each(server: Server, workers: Workers, acknowledged: set[str]) -> int:
+    """Kills one of each kind, each while jobs come in and are being done. How many jobs the worker held."""
+
+    async def reached(jobs: int) -> None:
+        await wait_until(lambda: len(workers.accepted()) >= jobs, 60)
+        assert len(acknowledged) < JOBS, "the kill would come after the last job was submitted"
+
+    await reached(200)
+    held = workers.kill("w1")
+    workers.start("w3")
+
+    await reached(600)
+    engine = server.engine_pid()
+    server.kill()
+    await gone(engine, 2.0)
+    await server.start()
+
+    await reached(1_000)
+    engine = server.engine_pid()
+    os.kill(engine, signal.SIGKILL)
+
+    def is_back() -> bool:
+        try:
+            return server.engine_pid() != engine
+        except OSError:
+            return False
+
+    await wait_until(is_back, 3.0)
+    return len(held)
+
+
+async def done(client: jobwire.Client, acknowledged: set[str]) -> bool:
+    stats = (await client.get_queue("q")).stats
+    return stats.ready + stats.scheduled + stats.running == 0 and len(acknowledged) == JOBS
+
+
+async def read_all(client: jobwire.Client, ids: list[str]) -> list[jobwire.Job]:
+    jobs: list[jobwire.Job] = []
+    while len(jobs) < len(ids):
+        answers = await client.batch_get(ids[len(jobs) : len(jobs) + 1_000], full=True)
+        jobs.extend(job for job in answers if job is not None)
+    return jobs
