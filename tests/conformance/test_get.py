@@ -78,5 +78,5 @@ async def test_a_watcher_is_told_once_of_the_next_change(bench: Bench) -> None:
         (NoticeKind.CHANGED, "default", "a"),
         (NoticeKind.CHANGED, "default", "b"),
     ]
-    await notices.aclose()  # type: ignore[attr-defined]
+    await notices.aclose()
     await watcher.close()

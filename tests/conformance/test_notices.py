@@ -26,7 +26,7 @@ class Listener:
             return await anext(self._notices)
 
     async def close(self) -> None:
-        await self._notices.aclose()  # type: ignore[attr-defined]
+        await self._notices.aclose()
         await self.store.close()
 
 
@@ -61,15 +61,18 @@ async def test_who_waits_is_told_once_when_a_job_becomes_ready(bench: Bench) -> 
 
 async def test_no_more_replicas_are_woken_than_there_are_jobs(bench: Bench) -> None:
     bench.needs("inner verbs")
-    ids = bench.ids("j", 3)
+    ids = bench.ids("j", 4)
     async with listening(bench, "one", "two", "three") as listeners:
         for listener in listeners:
             await listener.store.look(0, [("default", "q")])
             bench.clock.advance(ms=1)
         await bench.add(ids[0], "q")
         assert await listeners[0].next() == ready(bench)
+        await listeners[1].store.look(0, [("default", "r")])
+        await bench.add(ids[3], "r")
+        assert await listeners[1].next() == ready(bench, "r")  # and nothing of "q" before
         await bench.verbs.batch_create(
-            store_pb2.BatchCreateRequest(requests=[create(job_id, "q") for job_id in ids[1:]])
+            store_pb2.BatchCreateRequest(requests=[create(job_id, "q") for job_id in ids[1:3]])
         )
         assert await listeners[1].next() == ready(bench)
         assert await listeners[2].next() == ready(bench)
@@ -81,8 +84,12 @@ async def test_a_waiter_counts_for_a_while_only(bench: Bench) -> None:
         await one.store.look(0, [("default", "q")])
         bench.clock.advance(ms=limits.WAITER_EXPIRY_MS)
         await two.store.look(0, [("default", "q")])
-        await bench.add(bench.ids("j", 1)[0], "q")
+        first, second = bench.ids("j", 2)
+        await bench.add(first, "q")
         assert await two.next() == ready(bench)
+        await one.store.look(0, [("default", "r")])
+        await bench.add(second, "r")
+        assert await one.next() == ready(bench, "r")  # and nothing of "q" before
 
 
 async def test_a_claim_that_found_nothing_waits(bench: Bench) -> None:
@@ -95,7 +102,8 @@ async def test_a_claim_that_found_nothing_waits(bench: Bench) -> None:
         assert await one.next() == ready(bench)
         await bench.add(second, "q")
         found = await two.store.claim_from(0, claim("q"), 1, waiting=True)
-        assert found.more  # so it does not wait
+        assert found.more  # so it does not wait, or it would be woken before the other
+        bench.clock.advance(ms=1)
         await one.store.claim_from(0, claim("q", "r"), 9, waiting=True)
         await bench.verbs.release(release(found.jobs[0]))
         assert await one.next() == ready(bench)

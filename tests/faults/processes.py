@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -76,7 +78,9 @@ class Server:
         flags = ["--store-url", f"embedded://{self.data_dir}", "--fsync", "always", "--listen", self.address]
         self._log.write_bytes(b"")
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen([COMMAND, "serve", "--log-format", "json", *flags], stderr=log)
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - takes no time
+                [COMMAND, "serve", "--log-format", "json", *flags], stderr=log
+            )
         await wait_until(lambda: "serving" in self._events(), 15)
 
     def kill(self) -> None:
@@ -133,17 +137,26 @@ class Workers:
     def _journal(self, name: str) -> Path:
         return self._folder / f"{name}.journal"
 
-    def _read(self, what: str, names: Iterator[str] | list[str] | dict[str, object]) -> list[tuple[str, ...]]:  # type: ignore[type-arg]
+    def _read(self, what: str, names: Iterable[str]) -> list[tuple[str, ...]]:
         paths = [self._journal(name) for name in names]
         lines = [line.split() for path in paths if path.exists() for line in path.read_text().splitlines()]
         return [tuple(words) for verb, *words in lines if verb == what]
 
 
+def free_port() -> int:
+    """A port that nobody has just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextmanager
-def processes(folder: Path, port: int, pause: float) -> Iterator[tuple[Server, Workers]]:
-    """A server, not started, and room for workers; all killed at the end."""
+def processes(*, pause: float = 0) -> Iterator[tuple[Server, Workers]]:
+    """A server, not started, and room for workers whose jobs each take `pause` seconds; all killed at the end."""
     with ExitStack() as stack:
-        server = Server(folder, port)
+        # Not below pytest's own folder: the engine's socket needs a short path.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jobwire-")))
+        server = Server(folder, free_port())
         workers = Workers(folder, server.address, pause, stack)
         try:
             yield server, workers

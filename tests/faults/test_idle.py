@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import grpc
 import pytest
@@ -13,7 +11,6 @@ from jobwire.v1 import store_pb2, store_pb2_grpc
 
 from tests.conformance.requests import create
 from tests.faults.processes import cpu_seconds, processes
-from tests.faults.test_kills import free_port
 from tests.wait import wait_until
 
 STREAMS = 200
@@ -23,36 +20,35 @@ CPU_SECONDS = 0.6
 
 @pytest.mark.timeout(120)
 async def test_idle_streams_cost_almost_nothing_and_a_create_reaches_one(capsys: pytest.CaptureFixture[str]) -> None:
-    with tempfile.TemporaryDirectory(prefix="jobwire-") as folder:
-        with processes(Path(folder), free_port(), pause=0) as (server, _):
-            await server.start()
-            async with AsyncExitStack() as stack:
-                channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address))
-                stub: store_pb2_grpc.StoreAsyncStub = store_pb2_grpc.StoreStub(channel)  # type: ignore[assignment]
-                request = store_pb2.ClaimStreamRequest(queues=[store_pb2.QueueRef(queue="q")], max_in_flight=10)
-                received: list[store_pb2.ClaimedJob] = []
-                for _ in range(STREAMS):
-                    call = stub.ClaimStream(request)
-                    stack.callback(call.cancel)
-                    await call.read()  # opened
-                    reading = asyncio.create_task(read_jobs(call, received))
-                    stack.push_async_callback(asyncio.wait, [reading])
-                    stack.callback(reading.cancel)
-                with server.engine() as engine:
-                    await wait_until(lambda: engine.exists("jobwire:{0}:waiters:default\x1fq") == 1)
-                    pids = (server.pid, server.engine_pid())
+    with processes() as (server, _):
+        await server.start()
+        async with AsyncExitStack() as stack:
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address))
+            stub: store_pb2_grpc.StoreAsyncStub = store_pb2_grpc.StoreStub(channel)
+            request = store_pb2.ClaimStreamRequest(queues=[store_pb2.QueueRef(queue="q")], max_in_flight=10)
+            received: list[store_pb2.ClaimedJob] = []
+            for _ in range(STREAMS):
+                call = stub.ClaimStream(request)
+                stack.callback(call.cancel)
+                await call.read()  # opened
+                reading = asyncio.create_task(read_jobs(call, received))
+                stack.push_async_callback(asyncio.wait, [reading])
+                stack.callback(reading.cancel)
+            with server.engine() as engine:
+                await wait_until(lambda: engine.exists("jobwire:{0}:waiters:default\x1fq") == 1)
+                pids = (server.pid, server.engine_pid())
 
-                    before = await cpu_seconds(*pids)
-                    await asyncio.sleep(SECONDS)  # the figure is for a span of time
-                    used = await cpu_seconds(*pids) - before
+                before = await cpu_seconds(*pids)
+                await asyncio.sleep(SECONDS)  # the figure is for a span of time
+                used = await cpu_seconds(*pids) - before
 
-                    claims = claim_scripts(engine.info("commandstats"))
-                    await stub.Create(create("job", "q"))
-                    await wait_until(lambda: len(received) == 1)
-                    # A stream that was woken for nothing would claim by the next look, at most a second later.
-                    looks = sweeps(engine.info("commandstats"))
-                    await wait_until(lambda: sweeps(engine.info("commandstats")) >= looks + 3)
-                    claims = claim_scripts(engine.info("commandstats")) - claims
+                claims = claim_scripts(engine.info("commandstats"))
+                await stub.Create(create("job", "q"))
+                await wait_until(lambda: len(received) == 1)
+                # A stream that was woken for nothing would claim by the next look, at most a second later.
+                looks = sweeps(engine.info("commandstats"))
+                await wait_until(lambda: sweeps(engine.info("commandstats")) >= looks + 3)
+                claims = claim_scripts(engine.info("commandstats")) - claims
 
     with capsys.disabled():
         print(f"\n{STREAMS} idle streams: {used:.2f} CPU-seconds in {SECONDS} s; one Create: {claims} claim script")
@@ -66,7 +62,9 @@ async def read_jobs(
     received: list[store_pb2.ClaimedJob],
 ) -> None:
     while True:
-        received.extend((await call.read()).jobs.jobs)
+        message = await call.read()
+        assert isinstance(message, store_pb2.ClaimStreamResponse)
+        received.extend(message.jobs.jobs)
 
 
 def claim_scripts(stats: dict[str, dict[str, int]]) -> int:

@@ -7,10 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
-import tempfile
 from collections import Counter
-from pathlib import Path
 
 import jobwire
 import pytest
@@ -23,36 +20,28 @@ JOBS = 2_000
 AHEAD = 300
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.timeout(240)
 async def test_kills_of_worker_server_and_engine_lose_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    # Not below pytest's own folder: the engine's socket needs a short path.
-    with tempfile.TemporaryDirectory(prefix="jobwire-") as folder:
-        with processes(Path(folder), free_port(), pause=0.02) as (server, workers):
-            await server.start()
-            workers.start("w1")
-            workers.start("w2")
-            async with jobwire.connect(server.address) as client:
-                acknowledged: set[str] = set()
-                gate = asyncio.Semaphore(AHEAD)
-                pace = asyncio.create_task(open_gate(gate, workers))
-                producers = [asyncio.create_task(produce(client, acknowledged, n, gate)) for n in range(20)]
-                held = await kill_each(server, workers, acknowledged)
-                await asyncio.gather(*producers, pace)
-                await wait_until(lambda: done(client, acknowledged), 60)
-                jobs = await read_all(client, sorted(acknowledged))
+    with processes(pause=0.02) as (server, workers):
+        await server.start()
+        workers.start("w1")
+        workers.start("w2")
+        async with jobwire.connect(server.address) as client:
+            acknowledged: set[str] = set()
+            gate = asyncio.Semaphore(AHEAD)
+            pace = asyncio.create_task(open_gate(gate, workers))
+            producers = [asyncio.create_task(produce(client, acknowledged, n, gate)) for n in range(20)]
+            held = await kill_each(server, workers, acknowledged)
+            await asyncio.gather(*producers, pace)
+            await wait_until(lambda: done(client, acknowledged), 60)
+            jobs = await read_all(client, sorted(acknowledged))
 
-            accepted = workers.accepted()
-            with capsys.disabled():
-                print(
-                    f"\n{len(acknowledged)} jobs acknowledged, {len(accepted)} completions accepted, "
-                    f"{sum(job.attempt - 1 for job in jobs)} redeliveries, {held} held by the killed worker"
-                )
+        accepted = workers.accepted()
+        with capsys.disabled():
+            print(
+                f"\n{len(acknowledged)} jobs acknowledged, {len(accepted)} completions accepted, "
+                f"{sum(job.attempt - 1 for job in jobs)} redeliveries, {held} held by the killed worker"
+            )
 
     assert len(acknowledged) == JOBS
     assert held > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,7 @@ class Probe(MemoryStore):
     async def ping(self) -> None:
         self._step(0)
 
-    async def notices(self) -> AsyncIterator[Notice]:
+    async def notices(self) -> AsyncGenerator[Notice, None]:
         async for notice in super().notices():
             if not self.deaf or notice.kind is NoticeKind.RESUMED:
                 yield notice
