@@ -117,7 +117,7 @@ class Player:
         try:
             return [answer async for answer in getattr(self, f"_{verb}")(args)]
         except StoreError as error:
-            return [error.reason_name, error.metadata, error.fields]
+            return [error.reason_name, error.message, error.metadata, error.fields]
 
     def _lease(self, index: int) -> store_pb2.LeaseRef:
         return self._leases[-1 - index % len(self._leases)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from jobwire.v1 import store_pb2
 
 from .bench import Bench
@@ -61,17 +62,18 @@ async def test_an_idle_tenant_gains_no_credit(bench: Bench) -> None:
     assert "bb" not in order
 
 
-async def test_a_one_at_a_time_tenant_does_not_starve_a_backlog(bench: Bench) -> None:
+@pytest.mark.parametrize("lone", ["A", "z"], ids=["before the other", "after the other"])
+async def test_a_one_at_a_time_tenant_does_not_starve_a_backlog(bench: Bench, lone: str) -> None:
     submitter = Submitter(bench)
-    await submitter.add("a", 20)
+    await submitter.add("b", 20)
     order = ""
-    await submitter.add("b")
+    await submitter.add(lone)
     for _ in range(20):
         claimed = await submitter.next(1)
         order += claimed
-        if claimed == "b":
-            await submitter.add("b")
-    assert order.count("a") == order.count("b") == 10
+        if claimed == lone:
+            await submitter.add(lone)
+    assert order.count("b") == order.count(lone) == 10
 
 
 async def test_first_in_first_out_within_a_tenant(bench: Bench) -> None:
@@ -151,6 +153,15 @@ async def test_removed_jobs_cost_their_tenant_nothing(bench: Bench) -> None:
     await bench.verbs.cancel(store_pb2.CancelRequest(id=ids[1]))
     await bench.verbs.update(update(ids[2], delay=60))
     assert await submitter.next(9) == "abbbb"
+
+
+async def test_a_new_priority_gains_no_credit(bench: Bench) -> None:
+    submitter = Submitter(bench)
+    await submitter.add("b", 4, priority=1)
+    await submitter.add("c", 4, priority=1)
+    for job_id in await submitter.add("c", 2):
+        await bench.verbs.update(update(job_id, priority=1))
+    assert await submitter.next(10) == "bcbcbcbccc"
 
 
 async def test_due_jobs_become_ready_in_the_order_of_their_times(bench: Bench) -> None:

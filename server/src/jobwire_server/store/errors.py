@@ -101,6 +101,52 @@ def not_found(namespace: str, job_id: str) -> StoreError:
     return StoreError(job_pb2.ERROR_REASON_JOB_NOT_FOUND, f"no job {job_id!r} in namespace {namespace!r}")
 
 
+def parent_not_found(namespace: str, parent_id: str) -> StoreError:
+    """PARENT_NOT_FOUND."""
+    return StoreError(
+        job_pb2.ERROR_REASON_PARENT_NOT_FOUND,
+        f"no parent job {parent_id!r} in namespace {namespace!r}",
+        metadata={"id": parent_id},
+    )
+
+
+def job_exists(namespace: str, job_id: str) -> StoreError:
+    """JOB_EXISTS."""
+    return StoreError(
+        job_pb2.ERROR_REASON_JOB_EXISTS,
+        f"job {job_id!r} exists already in namespace {namespace!r}",
+        metadata={"id": job_id},
+    )
+
+
+def dedup_mismatch(key: str, first_id: str) -> StoreError:
+    """DEDUP_MISMATCH: the key belongs to the job `first_id`."""
+    return StoreError(
+        job_pb2.ERROR_REASON_DEDUP_MISMATCH,
+        f"the dedup key {key!r} belongs to job {first_id!r}, made by another request",
+        metadata={"id": first_id},
+    )
+
+
+def etag_mismatch(job_id: str, current: str) -> StoreError:
+    """ETAG_MISMATCH."""
+    return StoreError(
+        job_pb2.ERROR_REASON_ETAG_MISMATCH,
+        f"the etag of job {job_id!r} is {current!r} by now",
+        metadata={"etag": current},
+    )
+
+
+def illegal_transition(job_id: str, status: job_pb2.JobStatus.ValueType) -> StoreError:
+    """ILLEGAL_TRANSITION, by an Update."""
+    name = job_pb2.JobStatus.Name(status)
+    return StoreError(
+        job_pb2.ERROR_REASON_ILLEGAL_TRANSITION,
+        f"job {job_id!r} ({name}) does not allow a change of these fields",
+        metadata={"status": name},
+    )
+
+
 def lease_lost(job_id: str) -> StoreError:
     """LEASE_LOST."""
     return StoreError(job_pb2.ERROR_REASON_LEASE_LOST, f"the token does not hold the lease of job {job_id!r}")

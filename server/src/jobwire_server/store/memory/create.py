@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobwire.v1 import job_pb2, store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.errors import StoreError, invalid, lease_lost
+from jobwire_server.store.errors import StoreError, dedup_mismatch, invalid, job_exists, lease_lost, parent_not_found
 from jobwire_server.store.prepare import Creation
 from jobwire_server.store.times import set_timestamp, timestamp_ms
 
@@ -20,21 +20,13 @@ def create(step: Step, creation: Creation) -> store_pb2.CreateResponse | StoreEr
         if _is_repeat(creation, earlier):
             return _answer(earlier, created=True)
         if earlier.request_hash != creation.request_hash:
-            return StoreError(
-                job_pb2.ERROR_REASON_DEDUP_MISMATCH,
-                f"the dedup key {creation.job.dedup.key!r} came before with another request",
-                metadata={"id": earlier.job.id},
-            )
+            return dedup_mismatch(creation.job.dedup.key, earlier.job.id)
         return _answer(earlier, created=False)
     same_id = step.find((creation.job.namespace, creation.job.id))
     if same_id is not None:
         if _is_repeat(creation, same_id):
             return _answer(same_id, created=True)
-        return StoreError(
-            job_pb2.ERROR_REASON_JOB_EXISTS,
-            f"job {creation.job.id!r} exists in namespace {creation.job.namespace!r}",
-            metadata={"id": creation.job.id},
-        )
+        return job_exists(creation.job.namespace, creation.job.id)
     refusal = _refuse_parent(step, creation)
     if refusal is not None:
         return refusal
@@ -83,11 +75,7 @@ def _refuse_parent(step: Step, creation: Creation) -> StoreError | None:
         return None
     parent = step.find((creation.job.namespace, parent_id))
     if parent is None:
-        return StoreError(
-            job_pb2.ERROR_REASON_PARENT_NOT_FOUND,
-            f"no parent job {parent_id!r} in namespace {creation.job.namespace!r}",
-            metadata={"id": parent_id},
-        )
+        return parent_not_found(creation.job.namespace, parent_id)
     if creation.parent_token and not parent.holds(creation.parent_token):
         return lease_lost(parent_id)
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobwire.v1 import job_pb2, store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.errors import StoreError, invalid, not_found
+from jobwire_server.store.errors import etag_mismatch, illegal_transition, invalid, not_found
 from jobwire_server.store.prepare import cut_error
 from jobwire_server.store.times import duration_ms, timestamp_ms
 
@@ -57,11 +57,7 @@ def update(step: Step, name: Name, request: store_pb2.UpdateRequest) -> job_pb2.
 def check_etag(record: Record, etag: str) -> None:
     """Raises ETAG_MISMATCH if an etag is given and is not the current one."""
     if etag and etag != record.etag:
-        raise StoreError(
-            job_pb2.ERROR_REASON_ETAG_MISMATCH,
-            f"the etag of job {record.job.id!r} is {record.etag!r} now",
-            metadata={"etag": record.etag},
-        )
+        raise etag_mismatch(record.job.id, record.etag)
 
 
 def _check_allowed(record: Record, fields: set[str]) -> None:
@@ -73,13 +69,7 @@ def _check_allowed(record: Record, fields: set[str]) -> None:
     else:
         forbidden = fields & (_STATE_ONLY | _WHILE_PENDING)
     if forbidden:
-        status = job_pb2.JobStatus.Name(job.status)
-        sort = "with a queue" if job.queue else "without a queue"
-        raise StoreError(
-            job_pb2.ERROR_REASON_ILLEGAL_TRANSITION,
-            f"job {job.id!r} {sort} is {status}, which does not allow: {', '.join(sorted(forbidden))}",
-            metadata={"status": status},
-        )
+        raise illegal_transition(job.id, job.status)
 
 
 def _set_content(record: Record, request: store_pb2.UpdateRequest) -> None:

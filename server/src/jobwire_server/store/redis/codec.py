@@ -9,7 +9,15 @@ from jobwire.v1 import job_pb2, store_pb2
 
 from jobwire_server.store import limits
 from jobwire_server.store.base import Outcome, SettleResponse
-from jobwire_server.store.errors import StoreError, invalid, lease_lost, not_found
+from jobwire_server.store.errors import (
+    StoreError,
+    dedup_mismatch,
+    invalid,
+    job_exists,
+    lease_lost,
+    not_found,
+    parent_not_found,
+)
 from jobwire_server.store.prepare import Creation, cut_error
 from jobwire_server.store.times import duration_ms, timestamp_ms
 
@@ -76,22 +84,11 @@ def created(creation: Creation, answer: Sequence[Any]) -> Outcome:
                 durability=store_pb2.DURABILITY_ENGINE,
             )
         case Code.EXISTS:
-            return StoreError(
-                job_pb2.ERROR_REASON_JOB_EXISTS, f"job {job.id!r} exists already", metadata={"id": job.id}
-            )
+            return job_exists(job.namespace, job.id)
         case Code.DEDUP_MISMATCH:
-            first = answer[1].decode()
-            return StoreError(
-                job_pb2.ERROR_REASON_DEDUP_MISMATCH,
-                f"dedup key {job.dedup.key!r} belongs to job {first!r}, made by another request",
-                metadata={"id": first},
-            )
+            return dedup_mismatch(job.dedup.key, answer[1].decode())
         case Code.PARENT_NOT_FOUND:
-            return StoreError(
-                job_pb2.ERROR_REASON_PARENT_NOT_FOUND,
-                f"no parent job {job.parent_id!r} in namespace {job.namespace!r}",
-                metadata={"id": job.parent_id},
-            )
+            return parent_not_found(job.namespace, job.parent_id)
         case Code.LEASE_LOST:
             return lease_lost(job.parent_id)
         case _:
@@ -124,25 +121,6 @@ def update_args(namespace: str, request: store_pb2.UpdateRequest, mark: str) -> 
         request.result,
         cut_error(request.error).SerializeToString(),
         request.progress.SerializeToString(),
-    )
-
-
-def etag_mismatch(job_id: str, current: str) -> StoreError:
-    """ETAG_MISMATCH."""
-    return StoreError(
-        job_pb2.ERROR_REASON_ETAG_MISMATCH,
-        f"the etag of job {job_id!r} is {current!r} by now",
-        metadata={"etag": current},
-    )
-
-
-def illegal(job_id: str, letter: str) -> StoreError:
-    """ILLEGAL_TRANSITION."""
-    status = job_pb2.JobStatus.Name(STATUS[letter])
-    return StoreError(
-        job_pb2.ERROR_REASON_ILLEGAL_TRANSITION,
-        f"job {job_id!r} ({status}) does not allow a change of these fields",
-        metadata={"status": status},
     )
 
 

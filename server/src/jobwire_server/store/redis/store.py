@@ -10,7 +10,14 @@ from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 from jobwire_server.store import limits
 from jobwire_server.store.base import Claimed, Held, Notice, Outcome, SettleResponse, Store, Sweep
 from jobwire_server.store.draw import Draw
-from jobwire_server.store.errors import StoreError, invalid, not_found, not_served
+from jobwire_server.store.errors import (
+    StoreError,
+    etag_mismatch,
+    illegal_transition,
+    invalid,
+    not_found,
+    not_served,
+)
 from jobwire_server.store.prepare import Creation
 from jobwire_server.store.times import set_duration, set_timestamp
 
@@ -18,10 +25,8 @@ from . import scripts
 from .codec import (
     created,
     creation_args,
-    etag_mismatch,
     flat_queues,
     granted_ms,
-    illegal,
     lease_args,
     names_of,
     pairs,
@@ -32,7 +37,7 @@ from .codec import (
 from .engine import Argument, Engine
 from .meta import agree_on_partitions
 from .notices import notices
-from .record import decode
+from .record import STATUS, decode
 from .scripts import Code, Script
 
 _LOST_ERROR = job_pb2.JobError(
@@ -159,7 +164,7 @@ class RedisStore(Store):
             case Code.TOO_FAR:
                 raise invalid("run_time", "is more than 366 days ahead")
             case _:
-                raise illegal(request.id, rest[0].decode())
+                raise illegal_transition(request.id, STATUS[rest[0].decode()])
 
     async def _delete(self, partition: int, namespace: str, job_id: str, etag: str) -> bool:
         answer = await self._run(partition, scripts.DELETE, namespace, job_id, etag)
