@@ -59,6 +59,19 @@ async def test_who_waits_is_told_once_when_a_job_becomes_ready(bench: Bench) -> 
         assert await one.store.look(0, [("default", "q")]) == [True]
 
 
+async def test_a_notice_may_be_passed_on_while_a_job_is_ready(bench: Bench) -> None:
+    bench.needs("inner verbs")
+    async with listening(bench, "one", "two") as [one, two]:
+        for listener in (one, two):
+            await listener.store.look(0, [("default", "q"), ("default", "r")])
+            bench.clock.advance(ms=1)
+        await bench.add(bench.ids("j", 1)[0], "q")
+        assert await one.next() == ready(bench)
+        await one.store.pass_on(0, "default", "r")  # holds none, so nobody is told
+        await one.store.pass_on(0, "default", "q")
+        assert await two.next() == ready(bench)
+
+
 async def test_no_more_replicas_are_woken_than_there_are_jobs(bench: Bench) -> None:
     bench.needs("inner verbs")
     ids = bench.ids("j", 4)

@@ -304,6 +304,10 @@ class Store(ABC):
         """Whether jobs are ready in each (namespace, queue); registers this replica as waiting for those without."""
         return await self._look(partition, queues)
 
+    async def pass_on(self, partition: int, namespace: str, queue: str) -> None:
+        """Sends a READY notice that came here, where nobody has a use for it, to the next waiting replica."""
+        await self._pass_on(partition, namespace, queue)
+
     async def heartbeat(self, request: store_pb2.HeartbeatRequest) -> store_pb2.HeartbeatResponse:
         """Store.Heartbeat."""
         validation.check_heartbeat(request)
@@ -524,6 +528,10 @@ class Store(ABC):
 
     @abstractmethod
     async def _look(self, partition: int, queues: Sequence[tuple[str, str]]) -> list[bool]: ...
+
+    @abstractmethod
+    async def _pass_on(self, partition: int, namespace: str, queue: str) -> None:
+        """As if one job of the queue had become ready, if any is."""
 
     @abstractmethod
     async def _heartbeat(

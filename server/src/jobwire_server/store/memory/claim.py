@@ -61,6 +61,12 @@ def look(step: Step, queues: Sequence[tuple[str, str]]) -> list[bool]:
     return ready
 
 
+def pass_on(step: Step, queue: tuple[str, str]) -> None:
+    """Another replica is told of a ready job."""
+    if step.partition.ready.next(*queue) is not None:
+        step.offer(queue)
+
+
 def register(step: Step, queues: Sequence[tuple[str, str]]) -> None:
     """The replica is told, once per queue, when a job becomes ready there within the expiry."""
     for queue in queues:

@@ -96,6 +96,10 @@ class Step:
 
     # -- transitions -------------------------------------------------------------------------------------------------
 
+    def offer(self, queue: tuple[str, str]) -> None:
+        """One job of the queue may be claimed: one who waits for it is to know."""
+        self._made_ready[queue] += 1
+
     def become_ready(self, record: Record) -> None:
         """PENDING, READY, at the end of its line."""
         self.partition.last_seq += 1
@@ -199,7 +203,7 @@ class Step:
         record.job.wait_reason = job_pb2.WAIT_REASON_READY
         self.partition.ready.enter(record.line, record.job.id, record.seq, returning=returning)
         self._stand(record, self.now + duration_ms(record.job.queue_timeout))
-        self._made_ready[record.job.namespace, record.job.queue] += 1
+        self.offer((record.job.namespace, record.job.queue))
 
     def _leave(self, record: Record) -> None:
         if record.ready:

@@ -111,6 +111,10 @@ class MemoryStore(Store):
         with self._step(partition) as step:
             return claim.look(step, queues)
 
+    async def _pass_on(self, partition: int, namespace: str, queue: str) -> None:
+        with self._step(partition) as step:
+            claim.pass_on(step, (namespace, queue))
+
     async def _heartbeat(
         self, partition: int, leases: Sequence[store_pb2.LeaseHeartbeat]
     ) -> list[store_pb2.HeartbeatResult]:

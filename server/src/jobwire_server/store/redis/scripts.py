@@ -148,6 +148,7 @@ CLAIM = Script(
     _QUEUE,
 )
 LOOK = Script("look", (("replica", STR),), _QUEUE)
+PASS_ON = Script("pass_on", _QUEUE)
 HEARTBEAT = Script("heartbeat", item=(*_LEASE, ("has_progress", INT), ("progress", STR)))
 HELD = Script("held", item=_LEASE)
 SWEEP = Script("sweep", (("slice", INT), ("lost_error", STR), ("expired_error", STR)))

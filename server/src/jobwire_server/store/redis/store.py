@@ -217,6 +217,9 @@ class RedisStore(Store):
         answers = await self._run(partition, scripts.LOOK, self.replica, *flat_queues(queues))
         return [bool(answer) for answer in answers]
 
+    async def _pass_on(self, partition: int, namespace: str, queue: str) -> None:
+        await self._run(partition, scripts.PASS_ON, namespace, queue)
+
     async def _heartbeat(
         self, partition: int, leases: Sequence[store_pb2.LeaseHeartbeat]
     ) -> list[store_pb2.HeartbeatResult]:
