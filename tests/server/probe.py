@@ -37,6 +37,8 @@ class Probe(MemoryStore):
         """Notices are lost."""
         self.failure: Callable[[], BaseException] | None = None
         """What every verb raises, if anything."""
+        self.failures = 0
+        """How often it did."""
         self.gate = asyncio.Event()
         """A claim's answer waits for it."""
         self.gate.set()
@@ -77,6 +79,7 @@ class Probe(MemoryStore):
 
     def _step(self, partition: int) -> Step:
         if self.failure is not None:
+            self.failures += 1
             raise self.failure()
         return super()._step(partition)
 

@@ -90,14 +90,8 @@ async def test_a_bug_ends_the_stream_that_met_it_with_a_status(store: Probe) -> 
 async def test_idle_streams_and_timers_outlive_a_bug(store: Probe, stub: Stub) -> None:
     async with streaming(stub, "q") as call:
         await wait_until(lambda: store.claims == 1)
-        raised: list[BaseException] = []
-
-        def fail() -> BaseException:
-            raised.append(RuntimeError("a bug"))
-            return raised[-1]
-
-        store.failure = fail
-        await wait_until(lambda: len(raised) >= 3)
+        store.failure = lambda: RuntimeError("a bug")
+        await wait_until(lambda: store.failures >= 3)
         store.failure = None
         await stub.Create(create("a", "q", delay=0.2))
         assert [job.job.id for job in await next_jobs(call)] == ["a"]

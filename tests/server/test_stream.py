@@ -75,6 +75,10 @@ async def test_without_notices_the_leases_are_checked_after_a_second_without_cre
         await stub.Create(create("a", "q"))
         await stub.Create(create("b", "q"))
         [job] = await next_jobs(call)
+        # Checks go on when one of them failed.
+        store.go_down()
+        await wait_until(lambda: store.failures > 5)
+        store.failure = None
         await other.Complete(complete(job))
         assert [job.job.id for job in await next_jobs(call, within=2.5)] == ["b"]
 

@@ -81,6 +81,38 @@ async def test_streams_to_different_queues_are_woken_for_their_own(store: Probe,
         assert [job.job.id for job in await next_jobs(one, 0.5)] == ["in-a"]
 
 
+async def test_a_notice_to_a_replica_without_room_is_passed_on(store: Probe) -> None:
+    async with serving(store) as stub, serving(store.beside()) as other, streaming(stub, "q", "x") as busy:
+        await settled(store)
+        # Longer waiting than the other replica, so first to be told, but it has taken something else meanwhile.
+        await stub.Create(create("in-x", "x"))
+        await next_jobs(busy)
+        async with streaming(other, "q") as idle:
+            created = time.monotonic()
+            await stub.Create(create("in-q", "q"))
+            assert [job.job.id for job in await next_jobs(idle)] == ["in-q"]
+            assert time.monotonic() - created < 0.4
+
+
+async def test_replicas_with_one_worker_each_keep_none_waiting(store: Probe) -> None:
+    async with (
+        serving(store) as stub,
+        serving(store.beside()) as other,
+        streaming(stub, "q") as one,
+        streaming(other, "q") as two,
+    ):
+        readings = [Reading(one), Reading(two)]
+        for number in range(20):
+            # Of every two jobs the second meets one worker that is busy and one that is idle.
+            created = time.monotonic()
+            await stub.Create(create(queue="q"))
+            await wait_until(lambda: count(readings) > number)  # noqa: B023 - waited for here
+            assert time.monotonic() - created < 0.4
+            if number % 2:
+                for reading in readings:
+                    await stub.Complete(complete(reading.jobs[-1]))
+
+
 async def test_a_lost_notice_costs_at_most_a_look(store: Probe) -> None:
     store.deaf = True
     async with serving(store) as stub, streaming(stub, "q") as call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from typing import Self
@@ -31,7 +32,9 @@ from .store.redis.embedded import EngineStartError
 CONNECT_SECONDS = 30.0
 """How long an engine may be away when a server starts."""
 
-_FLUSH_SECONDS = 0.25
+# After the last call has ended, for its answer to go out; and after the grace, for everything to be closed.
+_FLUSH_SECONDS = 1.0
+_CLOSE_SECONDS = 1.5
 
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # else two servers would share a port unnoticed
@@ -139,8 +142,15 @@ async def serve(settings: Settings) -> None:
     server = Server(settings)
     if not settings.is_loopback:
         _log.warning("reachable from other machines, and there is no authentication yet", listen=settings.listen)
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        grace = 0 if server.stopping.is_set() else settings.drain_grace
+        loop.call_later(grace + _CLOSE_SECONDS, _leave)
+        server.stop()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, server.stop)
+        loop.add_signal_handler(number, stop)
     async with contextlib.AsyncExitStack() as stack:
         store = await _unless_set(server.stopping, _open(settings, stack))
         if store is None:
@@ -156,6 +166,12 @@ async def serve(settings: Settings) -> None:
             await server.stopping.wait()
             _log.info("draining", grace=settings.drain_grace)
     _log.info("stopped")
+
+
+def _leave() -> None:
+    # Whatever hangs, an engine that does not answer most likely: whoever stops us waits no longer.
+    _log.warning("not closed in time")
+    os._exit(0)
 
 
 async def _open(settings: Settings, stack: contextlib.AsyncExitStack) -> Store:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
+import structlog
 from jobwire.v1 import store_pb2
 
 from jobwire_server.store import limits
 from jobwire_server.store.base import Held, Store
+from jobwire_server.store.errors import StoreError
 
 CHECK_SECONDS = 1.0
 """How long a stream is without credit before its leases are checked, and between two checks."""
@@ -24,6 +26,8 @@ alive, and was told of the loss by another server, opens a new one; a frozen one
 """
 
 _TICK_SECONDS = 0.25
+
+_log = structlog.get_logger("jobwire.dispatch")
 
 
 def lease_of(job: store_pb2.ClaimedJob) -> store_pb2.LeaseRef:
@@ -102,7 +106,12 @@ class Ledger:
             due = [account for account, at in self._checks.items() if at <= now]
             for account in due:
                 self._checks[account] = now + CHECK_SECONDS
-            await self._check(due)
+            try:
+                await self._check(due)
+            except StoreError as error:
+                _log.debug("check refused", reason=error.reason_name)
+            except Exception:
+                _log.exception("bug")
 
     async def _check(self, due: Sequence[Account]) -> None:
         now = self._loop.time()

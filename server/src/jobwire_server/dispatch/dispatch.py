@@ -14,6 +14,7 @@ from jobwire_server.store.base import Held, Store
 from jobwire_server.store.errors import StoreError
 from jobwire_server.store.times import duration_ms, timestamp_ms
 
+from .background import Background
 from .credit import Ledger
 from .hub import Hub
 from .notices import Notices
@@ -35,8 +36,9 @@ class Dispatch:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._undelivered = Undelivered(store)
-        self._hub = Hub(store, self._undelivered)
+        self._background = Background()
+        self._undelivered = Undelivered(store, self._background)
+        self._hub = Hub(store, self._undelivered, self._background)
         self._ledger = Ledger(store)
         self._watches = Watches(store)
         self._timers = [Timer(partition, store, self._hub) for partition in range(store.partitions)]
@@ -53,7 +55,7 @@ class Dispatch:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._undelivered.finish()
+            await self._background.finish()
 
     def drain(self) -> None:
         """Ends streams and waiting calls, and takes no new ones."""

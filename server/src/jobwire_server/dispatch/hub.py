@@ -8,14 +8,16 @@ so the timers also look, about once a second, at the queues that somebody here w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 
 from jobwire.v1 import store_pb2
 
 from jobwire_server.store import limits
 from jobwire_server.store.base import Store
+from jobwire_server.store.errors import StoreError
 
+from .background import Background
 from .line import Line
 from .listener import Listener
 from .undelivered import Undelivered
@@ -33,16 +35,17 @@ QueueName = tuple[str, str]
 class Hub:
     """Belongs to one event loop; none of its methods blocks but `claim_from`."""
 
-    def __init__(self, store: Store, undelivered: Undelivered) -> None:
+    def __init__(self, store: Store, undelivered: Undelivered, background: Background) -> None:
         self.partitions = store.partitions
         self.is_draining = False
         self._store = store
         self._undelivered = undelivered
+        self._background = background
         self._lines: dict[QueueName, Line] = {}
         self._listeners: set[Listener] = set()
         self._moment = 0
 
-    @contextmanager
+    @contextlib.contextmanager
     def listening(self, request: store_pb2.ClaimRequest) -> Iterator[Listener]:
         """A listener to the request's queues (validated), for the extent of the context.
 
@@ -53,7 +56,7 @@ class Hub:
             raise draining()
         names = [(ref.namespace or limits.DEFAULT_NAMESPACE, ref.queue) for ref in request.queues]
         for name in names:
-            self._lines.setdefault(name, Line(self.partitions)).listeners += 1
+            self._lines.setdefault(name, Line(*name, self.partitions)).listeners += 1
         listener = Listener(self, request, [self._lines[name] for name in names])
         self._listeners.add(listener)
         try:
@@ -72,10 +75,17 @@ class Hub:
         return await self._undelivered.unless_cancelled(self._claim_from(listener, partition, wanted))
 
     def told(self, partition: int, name: QueueName) -> None:
-        """A job became ready: wakes one listener."""
-        if line := self._lines.get(name):
+        """A job became ready: wakes one listener. If none can take it, another replica's may."""
+        line = self._lines.get(name)
+        if line is None:
+            self._pass_on(partition, name)
+        elif line.is_asked(partition):
+            # The claim that is on its way takes the job, or hears of this when it ends.
             line.told(partition, self._next_moment())
             _wake_one([line])
+        else:
+            line.told(partition, self._next_moment())
+            self._wake_or_pass_on(partition, line)
 
     def told_everything(self) -> None:
         """Notices may have been lost: every partition of every queue may hold jobs."""
@@ -121,6 +131,8 @@ class Hub:
         else:
             for line in lines:
                 line.found_empty(partition, moment, asked_at + _REGISTERED_SECONDS)
+                if len(claimed.jobs) >= wanted and line.may_have(partition, asked_at):
+                    self._wake_or_pass_on(partition, line)
         return claimed.jobs
 
     async def _look(self, partition: int, names: Sequence[QueueName]) -> None:
@@ -135,6 +147,21 @@ class Hub:
                 self.told(partition, name)
             else:
                 line.found_empty(partition, moment, looked_at + _REGISTERED_SECONDS)
+
+    def _wake_or_pass_on(self, partition: int, line: Line) -> None:
+        if line.idle:
+            _wake_one([line])
+        else:
+            self._pass_on(partition, line.name)
+
+    def _pass_on(self, partition: int, name: QueueName) -> None:
+        # The engine told this replica alone, which waited for the queue when it last said so and has no room by now.
+        self._background.start(self._try_to_pass_on(partition, name))
+
+    async def _try_to_pass_on(self, partition: int, name: QueueName) -> None:
+        # Without it, the other replicas' looks find the job.
+        with contextlib.suppress(StoreError):
+            await self._store.pass_on(partition, *name)
 
     def _leave(self, name: QueueName) -> None:
         line = self._lines[name]

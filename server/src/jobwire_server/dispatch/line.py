@@ -21,7 +21,8 @@ class Line:
     was first.
     """
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, namespace: str, queue: str, partitions: int) -> None:
+        self.name = (namespace, queue)
         self.listeners = 0
         self.idle: dict[Listener, None] = {}
         """Those asleep with room for a job, longest first."""

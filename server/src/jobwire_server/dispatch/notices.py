@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import structlog
 
@@ -31,8 +32,9 @@ class Notices:
         """Reads notices; if they end, begins anew."""
         while True:
             try:
-                async for notice in self._store.notices():
-                    self._route(notice)
+                async with contextlib.aclosing(self._store.notices()) as notices:
+                    async for notice in notices:
+                        self._route(notice)
             except StoreError as error:
                 _log.debug("notices ended", reason=error.reason_name)
             except Exception:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import structlog
 
@@ -30,9 +29,8 @@ class Timer:
         self._store = store
         self._hub = hub
         self._loop = asyncio.get_running_loop()
-        # All of them at the same time would make a peak of every half second.
-        self._sweep_at = self._loop.time() + random.random() * _SWEEP_SECONDS  # noqa: S311 - spreads load
-        self._look_at = self._sweep_at
+        self._sweep_at = self._next(_SWEEP_SECONDS)
+        self._look_at = self._next(LOOK_SECONDS)
         self._armed = asyncio.Event()
 
     def arm(self, seconds: float) -> None:
@@ -50,7 +48,7 @@ class Timer:
                 if self._loop.time() >= self._sweep_at:
                     await self._sweep()
                 if self._loop.time() >= self._look_at:
-                    self._look_at = self._loop.time() + LOOK_SECONDS
+                    self._look_at = self._next(LOOK_SECONDS)
                     await self._hub.look(self._partition)
             except StoreError as error:
                 _log.debug("sweep refused", partition=self._partition, reason=error.reason_name)
@@ -64,7 +62,7 @@ class Timer:
 
     async def _sweep(self) -> None:
         # Set before the call: `arm` may lower it while the call is on its way.
-        self._sweep_at = self._loop.time() + _SWEEP_SECONDS
+        self._sweep_at = self._next(_SWEEP_SECONDS)
         swept = await self._store.sweep(self._partition)
         if swept.reclaimed:
             _log.info("leases ran out", partition=self._partition, jobs=len(swept.reclaimed))
@@ -73,3 +71,7 @@ class Timer:
         elif swept.next_ms:
             # Not before the engine's next millisecond, or a deadline of this one would make a busy loop.
             self.arm(max(swept.next_ms - swept.now_ms, 1) / 1_000)
+
+    def _next(self, interval: float) -> float:
+        # The same for all partitions, so that their calls go out in one round trip.
+        return (self._loop.time() // interval + 1) * interval

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from typing import Any
 
 import structlog
 from jobwire.v1 import store_pb2
@@ -13,6 +12,7 @@ from jobwire_server.store import limits
 from jobwire_server.store.base import Store
 from jobwire_server.store.errors import StoreError
 
+from .background import Background
 from .credit import lease_of
 
 _log = structlog.get_logger("jobwire.dispatch")
@@ -21,17 +21,17 @@ Jobs = Sequence[store_pb2.ClaimedJob]
 
 
 class Undelivered:
-    """Gives back in tasks of its own, since those who know of the jobs are being cancelled."""
+    """Gives back in the background, since those who know of the jobs are being cancelled."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, background: Background) -> None:
         self._store = store
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._background = background
 
     async def unless_cancelled(
         self, claim: Coroutine[None, None, list[store_pb2.ClaimedJob]]
     ) -> list[store_pb2.ClaimedJob]:
         """What the claim yields. A cancelled caller does not cancel it: its jobs are given back when it ends."""
-        task = self._spawn(claim)
+        task = self._background.start(claim)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -41,19 +41,7 @@ class Undelivered:
     def give_back(self, jobs: Jobs) -> None:
         """Releases the leases, soon. If the engine does not answer they run out instead."""
         for start in range(0, len(jobs), limits.BATCH):
-            self._spawn(self._release(jobs[start : start + limits.BATCH]))
-
-    async def finish(self) -> None:
-        """Waits for everything that is on its way."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _spawn(self, work: Coroutine[None, None, Any]) -> asyncio.Task[Any]:
-        # The loop keeps only weak references to tasks.
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+            self._background.start(self._release(jobs[start : start + limits.BATCH]))
 
     def _give_back_result(self, claim: asyncio.Task[list[store_pb2.ClaimedJob]]) -> None:
         # Its exception is asked for in any case: nobody else will, and asyncio complains of that.
