@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Protocol
 
 from jobwire_server.store.base import Store
 from jobwire_server.store.memory import MemoryStore
+from jobwire_server.store.prepare import partition_of
 from jobwire_server.store.redis import RedisStore
 
 from tests.clock import Clock
@@ -24,8 +25,11 @@ class Backend(Protocol):
     async def open(self, replica: str = "") -> Store:
         """A store object over the engine; several share its state."""
 
-    async def lose_record(self, namespace: str, job_id: str) -> None:
-        """Takes the record away behind the store's back, as an eviction or a hand does: every index still names it."""
+    async def lose_records(self, namespace: str, ids: Sequence[str]) -> int:
+        """Takes records away behind the store's back, as an eviction or a hand does: every index still names them.
+
+        Answers how many there were.
+        """
 
     async def kinds(self) -> set[str]:
         """The kinds of keys in the engine (unless it lacks "engine")."""
@@ -48,8 +52,8 @@ class MemoryBackend:
     async def open(self, replica: str = "") -> Store:
         return self._first.sibling(replica)
 
-    async def lose_record(self, namespace: str, job_id: str) -> None:
-        await lose_from_memory(self._first, namespace, job_id)
+    async def lose_records(self, namespace: str, ids: Sequence[str]) -> int:
+        return lose_from_memory(self._first, namespace, ids)
 
     async def kinds(self) -> set[str]:
         raise NotImplementedError
@@ -81,8 +85,8 @@ class ValkeyBackend:
             sweep_interval_ms=0,
         )
 
-    async def lose_record(self, namespace: str, job_id: str) -> None:
-        await lose_from_engine(self._engine, namespace, job_id)
+    async def lose_records(self, namespace: str, ids: Sequence[str]) -> int:
+        return await lose_from_engine(self._engine, self._partitions, namespace, ids)
 
     async def kinds(self) -> set[str]:
         return await self._engine.kinds()
@@ -94,15 +98,18 @@ class ValkeyBackend:
         assert await self._engine.keys_without_ttl() == []
 
 
-async def lose_from_memory(store: MemoryStore, namespace: str, job_id: str) -> None:
-    """Takes a record, if there is one, out of the store's state."""
-    store._state.partitions[store.partition_of(namespace, job_id)].records.pop((namespace, job_id), None)
+def lose_from_memory(store: MemoryStore, namespace: str, ids: Sequence[str]) -> int:
+    """Takes records, as far as there are any, out of the store's state; answers how many there were."""
+    partitions = store._state.partitions
+    lost = [partitions[store.partition_of(namespace, job_id)].records.pop((namespace, job_id), None) for job_id in ids]
+    return len(ids) - lost.count(None)
 
 
-async def lose_from_engine(engine: Engine, namespace: str, job_id: str) -> None:
-    """Deletes the key of a record, if there is one."""
-    suffix = f":job:{namespace}\x1f{job_id}".encode()
-    async with engine.client() as client:
-        keys = [key async for key in client.scan_iter("jobwire:{*}:job:*", count=1_000) if key.endswith(suffix)]
-        if keys:
-            await client.delete(*keys)
+async def lose_from_engine(engine: Engine, partitions: int, namespace: str, ids: Sequence[str]) -> int:
+    """Deletes the keys of records, as far as there are any; answers how many there were."""
+    async with engine.client() as client, client.pipeline(transaction=False) as pipeline:
+        for job_id in ids:
+            partition = partition_of(namespace, job_id, partitions)
+            pipeline.delete(f"jobwire:{{{partition}}}:job:{namespace}\x1f{job_id}")
+        deleted: list[int] = await pipeline.execute()
+    return sum(deleted)

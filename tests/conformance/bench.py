@@ -77,9 +77,9 @@ class Bench:
             while (await self.store.sweep(partition)).more:
                 pass
 
-    async def lose(self, job_id: str) -> None:
-        """Takes the record away behind the store's back."""
-        await self.backend.lose_record(limits.DEFAULT_NAMESPACE, job_id)
+    async def lose(self, *ids: str) -> None:
+        """Takes records, which must be there, away behind the store's back."""
+        assert await self.backend.lose_records(limits.DEFAULT_NAMESPACE, ids) == len(ids)
 
 
 async def refusal(call: Awaitable[object]) -> StoreError:

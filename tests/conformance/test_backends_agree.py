@@ -104,7 +104,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 class Player:
     """Plays steps on one store and keeps what it answered."""
 
-    def __init__(self, store: Store, clock: Clock, lose: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, store: Store, clock: Clock, lose: Callable[[str], Awaitable[object]]) -> None:
         self._store = store
         self._clock = clock
         self._lose_record = lose
@@ -240,10 +240,14 @@ async def compare(engine: Engine, steps: list[Step], partitions: int) -> None:
     redis = await RedisStore.connect(
         engine.url, clock=clock, partitions=partitions, draw=SeededDraw(1), replica="one", sweep_interval_ms=0
     )
+
+    async def lose_in_memory(job_id: str) -> None:
+        lose_from_memory(memory, "default", [job_id])
+
     try:
         players = (
-            Player(memory, clock, lambda job_id: lose_from_memory(memory, "default", job_id)),
-            Player(redis, clock, lambda job_id: lose_from_engine(engine, "default", job_id)),
+            Player(memory, clock, lose_in_memory),
+            Player(redis, clock, lambda job_id: lose_from_engine(engine, partitions, "default", [job_id])),
         )
         for step in [*steps, ("read", None), ("advance", 10_000), ("sweep", None), ("read", None)]:
             if step[0] == "advance":

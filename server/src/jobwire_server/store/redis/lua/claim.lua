@@ -92,16 +92,21 @@ local function choose_level(ns, queue, priority)
   return level
 end
 
+-- In chunks: `unpack` takes some thousand values at most, and a line may have lost any number of jobs.
+local function remove(line_key, ids)
+  for i = 1, #ids, 1000 do
+    redis.call("ZREM", line_key, unpack(ids, i, math.min(i + 999, #ids)))
+  end
+end
+
 -- Writes what was chosen from a level: lines, ring, debts.
 local function leave_level(level)
   local ring = keys.ring(level.ns, level.queue, level.priority)
   local left = false
   for _, tenant in ipairs(level.tenants) do
-    if #tenant.ids > 0 then
-      redis.call("ZREM", tenant.line, unpack(tenant.ids))
-    end
+    remove(tenant.line, tenant.ids)
     if #tenant.dropped > 0 then
-      redis.call("ZREM", tenant.line, unpack(tenant.dropped))
+      remove(tenant.line, tenant.dropped)
       effects.count(level.ns, level.queue, "ready", -#tenant.dropped)
     end
     if redis.call("EXISTS", tenant.line) == 1 then
