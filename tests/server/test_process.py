@@ -141,6 +141,20 @@ async def test_a_port_that_is_taken_ends_the_process_with_one_line(url: str) -> 
         assert process.address in line
 
 
+async def test_credentials_that_the_engine_refuses_end_the_process_with_one_line(url: str) -> None:
+    began = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        COMMAND, "serve", "--store-url", url.replace("unix://", "unix://nobody:secret@"), "--listen", "127.0.0.1:0",
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, stderr = await process.communicate()
+    assert process.returncode == 1
+    [line] = stderr.decode().splitlines()
+    assert "credentials" in line
+    assert "secret" not in line
+    assert time.monotonic() - began < 5.0
+
+
 async def test_an_address_that_others_reach_is_warned_of() -> None:
     process = await asyncio.create_subprocess_exec(
         COMMAND, "serve", "--log-format", "json", "--store-url", "memory://", "--listen", "0.0.0.0:0",

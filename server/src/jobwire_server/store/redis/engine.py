@@ -27,6 +27,7 @@ Argument = str | bytes | int
 
 # Passing states of the engine: retried for a moment, then UNAVAILABLE. Every script can be repeated.
 _PASSING = re.compile(r"(?:^|-)(?:LOADING|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|BUSY|MOVED|ASK)\b|non local key")
+_REFUSALS = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 _TRIES = 4
 _FIRST_PAUSE_S = 0.05
 
@@ -166,8 +167,13 @@ def _plain(error: BaseException) -> Exception:
     return error if isinstance(error, Exception) else exceptions.ConnectionError("the store is closing")
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether the engine refused our credentials. What a new connection was told comes wrapped."""
+    return any(isinstance(one, _REFUSALS) for one in (error, error.__cause__))
+
+
 def _is_passing(error: Exception) -> bool:
-    if isinstance(error, (exceptions.AuthenticationError, exceptions.NoPermissionError)):
+    if is_refusal(error):
         return False
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError, asyncio.TimeoutError)):
         return True
@@ -180,7 +186,7 @@ def _as_store_error(error: Exception) -> Exception:
         return StoreError(
             job_pb2.ERROR_REASON_ENGINE_FULL, "the engine is out of memory; nothing was written", retry_after_ms=1_000
         )
-    if isinstance(error, (exceptions.AuthenticationError, exceptions.NoPermissionError)) or "NOPERM" in text:
+    if is_refusal(error) or "NOPERM" in text:
         return engine_unavailable("the engine refuses the store's credentials or one of its commands")
     if _is_passing(error):
         return engine_unavailable(f"the engine does not answer: {type(error).__name__}")

@@ -7,6 +7,8 @@ from redis.asyncio import Redis
 
 from jobwire_server.store.errors import engine_unavailable
 
+from .engine import is_refusal
+
 # Raised when the layout changes. A release reads its own schema and the one before.
 SCHEMA = 1
 READABLE = {SCHEMA}
@@ -17,8 +19,8 @@ PARTITIONS_MAX = 1_024
 async def agree_on_partitions(client: Redis, prefix: str, partitions: int | None) -> int:
     """The number of partitions that stands in the engine, which a first comer writes.
 
-    Raises ValueError if another one is asked for, or the engine's schema is unknown; `StoreError`
-    (ENGINE_UNAVAILABLE) if the engine does not answer.
+    Raises ValueError if another one is asked for, the engine's schema is unknown, or it refuses our credentials;
+    `StoreError` (ENGINE_UNAVAILABLE) if the engine does not answer.
     """
     if partitions is not None and not 1 <= partitions <= PARTITIONS_MAX:
         raise ValueError(f"partitions must be between 1 and {PARTITIONS_MAX}")
@@ -30,6 +32,8 @@ async def agree_on_partitions(client: Redis, prefix: str, partitions: int | None
         values = await client.hmget(key, ["schema", "partitions"])
         schema, agreed = (int(value or 0) for value in values)
     except (exceptions.RedisError, OSError) as error:
+        if is_refusal(error):
+            raise ValueError("the engine refuses the store's credentials, or one of its commands") from None
         raise engine_unavailable(f"the engine does not answer: {type(error).__name__}") from error
     if schema not in READABLE:
         raise ValueError(f"the engine holds schema {schema}; this release reads {sorted(READABLE)}")
