@@ -149,13 +149,18 @@ async def test_when_the_last_job_is_gone_no_key_is_left(bench: Bench) -> None:
     await bench.add("p", ttl=60)
     await bench.add("p/a", "q", parent_id="p", key="k", window=1, ttl=1, tenant="t1", payload=b"x")
     await bench.add("p/b", "q", parent_id="p", ttl=1, tenant="t2", priority=4)
-    await bench.add("c", "q", ttl=1, queue_timeout=1)
-    await bench.add("d", "q", ttl=1, delay=5)
     for claimed in await bench.claim("q", max_jobs=9):
         await bench.verbs.complete(complete(claimed))
-    await bench.verbs.delete(store_pb2.DeleteRequest(id="c"))
-    await bench.verbs.cancel(store_pb2.CancelRequest(id="d"))
-    bench.clock.advance(60)
+    for job_id in ("deleted", "cancelled", "moved", "put off", "expiring"):
+        await bench.add(job_id, "q", ttl=1, tenant=job_id, queue_timeout=30)
+    await bench.verbs.delete(store_pb2.DeleteRequest(id="deleted"))
+    await bench.verbs.cancel(store_pb2.CancelRequest(id="cancelled"))
+    await bench.verbs.update(update("moved", priority=9))
+    await bench.verbs.update(update("put off", delay=5))
+    await bench.verbs.cancel(store_pb2.CancelRequest(id="put off"))
+    bench.clock.advance(30)
+    await bench.sweep()
+    bench.clock.advance(30)
     await bench.sweep()
     # Counters of places in line stay; what was claimed, who waits and what a server writes to see that the engine takes
     # writes go by a short TTL.
