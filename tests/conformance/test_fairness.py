@@ -164,6 +164,20 @@ async def test_a_new_priority_gains_no_credit(bench: Bench) -> None:
     assert await submitter.next(10) == "bcbcbcbccc"
 
 
+async def test_what_becomes_due_gains_no_credit(bench: Bench) -> None:
+    submitter = Submitter(bench)
+    await submitter.add("b", 4)
+    await submitter.add("c", 6)
+    for job_id in bench.ids("late", 2):
+        await bench.add(job_id, "q", tenant="c", delay=5)
+    for job_id in bench.ids("sooner", 2):
+        await bench.add(job_id, "q", tenant="c", delay=60)
+        await bench.verbs.update(update(job_id, delay=0))
+    bench.clock.advance(5)
+    await bench.sweep()
+    assert await submitter.next(14) == "bcbcbcbc" + "cccccc"
+
+
 async def test_due_jobs_become_ready_in_the_order_of_their_times(bench: Bench) -> None:
     first, second, third = bench.ids("j", 3)
     await bench.add(first, "q", delay=9)
