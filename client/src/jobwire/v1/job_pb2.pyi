@@ -252,6 +252,8 @@ class _AttemptOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attemp
     """The lease ran out, or an operator's ReclaimStale took it."""
     ATTEMPT_OUTCOME_CANCELLED: _AttemptOutcome.ValueType  # 5
     """The lease was revoked by a Cancel."""
+    ATTEMPT_OUTCOME_UNDELIVERED: _AttemptOutcome.ValueType  # 6
+    """No heartbeat came within `receipt_timeout`: taken as not delivered."""
 
 class AttemptOutcome(_AttemptOutcome, metaclass=_AttemptOutcomeEnumTypeWrapper):
     """How an attempt ended."""
@@ -268,6 +270,8 @@ ATTEMPT_OUTCOME_LOST: AttemptOutcome.ValueType  # 4
 """The lease ran out, or an operator's ReclaimStale took it."""
 ATTEMPT_OUTCOME_CANCELLED: AttemptOutcome.ValueType  # 5
 """The lease was revoked by a Cancel."""
+ATTEMPT_OUTCOME_UNDELIVERED: AttemptOutcome.ValueType  # 6
+"""No heartbeat came within `receipt_timeout`: taken as not delivered."""
 Global___AttemptOutcome: _TypeAlias = AttemptOutcome  # noqa: Y015
 
 class _JobView:
@@ -776,6 +780,7 @@ class Job(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     WORKER_ID_FIELD_NUMBER: _builtins.int
+    UNDELIVERED_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Who owns the id space. Default "default"."""
     id: _builtins.str
@@ -820,6 +825,10 @@ class Job(_message.Message):
     """Set on a child. Immutable."""
     worker_id: _builtins.str
     """While RUNNING: who holds the lease. OUTPUT ONLY."""
+    undelivered: _builtins.int
+    """How many leases in a row missed their `receipt_timeout`. The third counts as a loss, and the count starts anew.
+    OUTPUT ONLY.
+    """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """The owner's own marks."""
@@ -958,10 +967,11 @@ class Job(_message.Message):
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
         lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
         worker_id: _builtins.str = ...,
+        undelivered: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "child_counts", b"child_counts", "children", b"children", "create_time", b"create_time", "dedup", b"dedup", "error", b"error", "expire_time", b"expire_time", "finish_time", b"finish_time", "heartbeat_time", b"heartbeat_time", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "max_run_time", b"max_run_time", "progress", b"progress", "queue_timeout", b"queue_timeout", "retry", b"retry", "run_time", b"run_time", "start_time", b"start_time", "trace_context", b"trace_context", "ttl", b"ttl", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "attempts", b"attempts", "cancel", b"cancel", "child_counts", b"child_counts", "children", b"children", "content_type", b"content_type", "create_time", b"create_time", "dedup", b"dedup", "error", b"error", "etag", b"etag", "expire_time", b"expire_time", "failures", b"failures", "finish_time", b"finish_time", "heartbeat_time", b"heartbeat_time", "id", b"id", "kind", b"kind", "labels", b"labels", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "losses", b"losses", "max_attempts", b"max_attempts", "max_run_time", b"max_run_time", "namespace", b"namespace", "parent_id", b"parent_id", "payload", b"payload", "priority", b"priority", "progress", b"progress", "queue", b"queue", "queue_timeout", b"queue_timeout", "result", b"result", "retry", b"retry", "run_time", b"run_time", "start_time", b"start_time", "status", b"status", "tenant", b"tenant", "trace_context", b"trace_context", "ttl", b"ttl", "update_time", b"update_time", "version", b"version", "wait_reason", b"wait_reason", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "attempts", b"attempts", "cancel", b"cancel", "child_counts", b"child_counts", "children", b"children", "content_type", b"content_type", "create_time", b"create_time", "dedup", b"dedup", "error", b"error", "etag", b"etag", "expire_time", b"expire_time", "failures", b"failures", "finish_time", b"finish_time", "heartbeat_time", b"heartbeat_time", "id", b"id", "kind", b"kind", "labels", b"labels", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "losses", b"losses", "max_attempts", b"max_attempts", "max_run_time", b"max_run_time", "namespace", b"namespace", "parent_id", b"parent_id", "payload", b"payload", "priority", b"priority", "progress", b"progress", "queue", b"queue", "queue_timeout", b"queue_timeout", "result", b"result", "retry", b"retry", "run_time", b"run_time", "start_time", b"start_time", "status", b"status", "tenant", b"tenant", "trace_context", b"trace_context", "ttl", b"ttl", "undelivered", b"undelivered", "update_time", b"update_time", "version", b"version", "wait_reason", b"wait_reason", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1123,8 +1123,8 @@ class ClaimStreamRequest(_message.Message):
 
     @_builtins.property
     def receipt_timeout(self) -> _duration_pb2.Duration:
-        """The first lease lasts only this long until a first heartbeat acknowledges receipt. Not served yet when set:
-        UNIMPLEMENTED.
+        """0.5 s-1 h: the first lease lasts only this long until a first heartbeat acknowledges receipt. A miss costs no
+        attempt; three in a row count as one loss. Unset: none is asked for.
         """
 
     @_builtins.property
@@ -1566,7 +1566,9 @@ class FailResponse(_message.Message):
     REPEATED_CALL_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
     status: _job_pb2.JobStatus.ValueType
-    """PENDING: it will run again. FAILED: it will not. Of a repeat: what the job's status is now."""
+    """PENDING: it will run again. FAILED: it will not, nor CANCELLED: somebody had asked to stop it. Of a repeat: what
+    the job's status is now.
+    """
     repeated_call: _builtins.bool
     """This token was settled by Fail before; the first error stands."""
     durability: Global___Durability.ValueType
@@ -1796,7 +1798,7 @@ class CancelRequest(_message.Message):
     """At most 1,024 bytes; kept in the record."""
     @_builtins.property
     def grace(self) -> _duration_pb2.Duration:
-        """RUNNING: how long the worker has to settle before its lease is revoked; 0-1 h, default 30 s."""
+        """RUNNING: how long the worker has to settle before its lease is revoked; 0 (at once) to 1 h, default 30 s."""
 
     def __init__(
         self,

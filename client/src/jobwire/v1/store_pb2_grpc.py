@@ -293,7 +293,9 @@ class StoreServicer(object):
 
     def Cancel(self, request, context):
         """Stops a job. PENDING and state-only jobs: CANCELLED at once, never delivered afterwards. Ended jobs: nothing
-        changes. RUNNING: the worker is asked; after `grace` the lease is revoked (this release: UNIMPLEMENTED).
+        changes. RUNNING: the worker is asked, on its stream and in each heartbeat answer; after `grace` its lease is
+        revoked. Such a job never runs again: Complete before that still makes it SUCCEEDED; Fail, Release, a lost lease
+        and the revocation make it CANCELLED. Asked again, the earliest revocation and the first reason count.
         Idempotent, safe to retry.
 
         Errors: NOT_FOUND (JOB_NOT_FOUND).

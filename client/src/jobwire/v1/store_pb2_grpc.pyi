@@ -140,7 +140,9 @@ class StoreStub:
     """
     Cancel: _grpc.UnaryUnaryMultiCallable[_store_pb2.CancelRequest, _store_pb2.CancelResponse]
     """Stops a job. PENDING and state-only jobs: CANCELLED at once, never delivered afterwards. Ended jobs: nothing
-    changes. RUNNING: the worker is asked; after `grace` the lease is revoked (this release: UNIMPLEMENTED).
+    changes. RUNNING: the worker is asked, on its stream and in each heartbeat answer; after `grace` its lease is
+    revoked. Such a job never runs again: Complete before that still makes it SUCCEEDED; Fail, Release, a lost lease
+    and the revocation make it CANCELLED. Asked again, the earliest revocation and the first reason count.
     Idempotent, safe to retry.
 
     Errors: NOT_FOUND (JOB_NOT_FOUND).
@@ -246,7 +248,9 @@ class StoreAsyncStub(StoreStub):
     """
     Cancel: _aio.UnaryUnaryMultiCallable[_store_pb2.CancelRequest, _store_pb2.CancelResponse]  # type: ignore[assignment]
     """Stops a job. PENDING and state-only jobs: CANCELLED at once, never delivered afterwards. Ended jobs: nothing
-    changes. RUNNING: the worker is asked; after `grace` the lease is revoked (this release: UNIMPLEMENTED).
+    changes. RUNNING: the worker is asked, on its stream and in each heartbeat answer; after `grace` its lease is
+    revoked. Such a job never runs again: Complete before that still makes it SUCCEEDED; Fail, Release, a lost lease
+    and the revocation make it CANCELLED. Asked again, the earliest revocation and the first reason count.
     Idempotent, safe to retry.
 
     Errors: NOT_FOUND (JOB_NOT_FOUND).
@@ -451,7 +455,9 @@ class StoreServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_store_pb2.CancelResponse, _abc.Awaitable[_store_pb2.CancelResponse]]:
         """Stops a job. PENDING and state-only jobs: CANCELLED at once, never delivered afterwards. Ended jobs: nothing
-        changes. RUNNING: the worker is asked; after `grace` the lease is revoked (this release: UNIMPLEMENTED).
+        changes. RUNNING: the worker is asked, on its stream and in each heartbeat answer; after `grace` its lease is
+        revoked. Such a job never runs again: Complete before that still makes it SUCCEEDED; Fail, Release, a lost lease
+        and the revocation make it CANCELLED. Asked again, the earliest revocation and the first reason count.
         Idempotent, safe to retry.
 
         Errors: NOT_FOUND (JOB_NOT_FOUND).

@@ -37,6 +37,25 @@ class Claimed(NamedTuple):
     """Whether more jobs are ready in the asked queues."""
 
 
+class Wish(NamedTuple):
+    """What a claim asks of a partition."""
+
+    queues: Sequence[tuple[str, str]]
+    """(namespace, queue), looked at in this order."""
+    max_jobs: int
+    max_bytes: int
+    """No more than fit, but at least one."""
+    lease_ms: int
+    """For jobs that ask for no lease of their own."""
+    receipt_ms: int
+    """How long the first heartbeat may take, if that is shorter than the lease; 0: as long as the lease."""
+    worker_id: str
+    token: str
+    """The i-th job (from 0) gets the lease token `<token>-<i>`. A repeat within 10 s answers the same jobs."""
+    waiting: bool
+    """Register this replica as waiting for the queues, unless more jobs are ready there."""
+
+
 class Sweep(NamedTuple):
     """What one slice of a sweep did, and when the next is due."""
 
@@ -68,6 +87,8 @@ class NoticeKind(Enum):
     """A job became ready in the queue (namespace, name) of `partition`, and this replica was waiting for it."""
     SETTLED = "settled"
     """The lease token `name`, claimed through this replica, was settled through another."""
+    CANCEL = "cancel"
+    """Somebody asked to stop the job (namespace, name), whose lease was granted through this replica."""
     CHANGED = "changed"
     """The job (namespace, name), which this replica watches, has a new version or is gone."""
     RESUMED = "resumed"
@@ -257,7 +278,8 @@ class Store(ABC):
         namespace = request.namespace or limits.DEFAULT_NAMESPACE
         partition = self.partition_of(namespace, request.id)
         await self._keep_swept(partition)
-        return await self._cancel(partition, namespace, request.id, request.reason)
+        grace_ms = duration_ms(request.grace) if request.HasField("grace") else limits.GRACE_DEFAULT_MS
+        return await self._cancel(partition, namespace, request.id, request.reason, grace_ms)
 
     # -- claim and settle --------------------------------------------------------------------------------------------
 
@@ -287,18 +309,26 @@ class Store(ABC):
         max_jobs: int,
         max_bytes: int = limits.ANSWER_BYTES,
         *,
+        receipt_ms: int = 0,
         waiting: bool,
     ) -> Claimed:
         """Claims from one partition (`request` must have passed `validation.check_claim`).
 
-        At most `max_jobs`, and no more than fit `max_bytes`, but at least one. With `waiting`, registers this replica
-        as waiting for the queues in the same step, unless more jobs are ready there.
+        At most `max_jobs`, and no more than fit `max_bytes`, but at least one. With `receipt_ms`, a lease lasts only
+        that long until its first heartbeat. With `waiting`, registers this replica as waiting for the queues in the
+        same step, unless more jobs are ready there.
         """
-        queues = [(ref.namespace or limits.DEFAULT_NAMESPACE, ref.queue) for ref in request.queues]
-        lease_ms = duration_ms(request.lease_duration) or limits.LEASE_DEFAULT_MS
-        return await self._claim(
-            partition, queues, max_jobs, max_bytes, lease_ms, request.worker_id, self.draw.token(), waiting
+        wish = Wish(
+            queues=[(ref.namespace or limits.DEFAULT_NAMESPACE, ref.queue) for ref in request.queues],
+            max_jobs=max_jobs,
+            max_bytes=max_bytes,
+            lease_ms=duration_ms(request.lease_duration) or limits.LEASE_DEFAULT_MS,
+            receipt_ms=receipt_ms,
+            worker_id=request.worker_id,
+            token=self.draw.token(),
+            waiting=waiting,
         )
+        return await self._claim(partition, wish)
 
     async def look(self, partition: int, queues: Sequence[tuple[str, str]]) -> list[bool]:
         """Whether jobs are ready in each (namespace, queue); registers this replica as waiting for those without."""
@@ -508,23 +538,12 @@ class Store(ABC):
     async def _delete(self, partition: int, namespace: str, job_id: str, etag: str) -> bool: ...
 
     @abstractmethod
-    async def _cancel(self, partition: int, namespace: str, job_id: str, reason: str) -> store_pb2.CancelResponse: ...
+    async def _cancel(
+        self, partition: int, namespace: str, job_id: str, reason: str, grace_ms: int
+    ) -> store_pb2.CancelResponse: ...
 
     @abstractmethod
-    async def _claim(
-        self,
-        partition: int,
-        queues: Sequence[tuple[str, str]],
-        max_jobs: int,
-        max_bytes: int,
-        lease_ms: int,
-        worker_id: str,
-        token: str,
-        waiting: bool,
-    ) -> Claimed:
-        """The i-th job (from 0) gets the lease token `<token>-<i>`. A repeat with the same token within 10 s answers
-        the same jobs.
-        """
+    async def _claim(self, partition: int, wish: Wish) -> Claimed: ...
 
     @abstractmethod
     async def _look(self, partition: int, queues: Sequence[tuple[str, str]]) -> list[bool]: ...

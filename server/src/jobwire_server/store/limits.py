@@ -50,6 +50,9 @@ IN_FLIGHT_MAX = 1_000
 QUEUES = 32
 PAGE_MAX, PAGE_DEFAULT = 1_000, 100
 
+# How many leases in a row may miss their receipt before that counts as a loss.
+UNDELIVERED_MAX = 3
+
 # How many ended attempts a record remembers, and with them their settled tokens.
 ATTEMPTS_KEPT = 8
 

@@ -293,9 +293,9 @@ def check_claim_stream(request: store_pb2.ClaimStreamRequest) -> None:
         problems.duration(
             "keepalive_interval", request.keepalive_interval, limits.KEEPALIVE_MIN_MS, limits.KEEPALIVE_MAX_MS
         )
-    problems.raise_any()
     if request.HasField("receipt_timeout"):
-        raise not_served("receipt_timeout")
+        problems.duration("receipt_timeout", request.receipt_timeout, limits.LEASE_MIN_MS, limits.LEASE_MAX_MS)
+    problems.raise_any()
 
 
 def check_heartbeat(request: store_pb2.HeartbeatRequest) -> None:

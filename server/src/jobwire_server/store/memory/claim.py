@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from jobwire.v1 import store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Claimed
+from jobwire_server.store.base import Claimed, Wish
 from jobwire_server.store.times import set_duration, set_timestamp
 
 from .partition import Claim
@@ -18,19 +17,6 @@ from .step import Step
 # How long a claim is remembered for a repeat of it, and what an answer adds to a job's payload at most, on average.
 _REPEAT_MS = 10_000
 _OVERHEAD_BYTES = 2_048
-
-
-class Wish(NamedTuple):
-    """What is asked for."""
-
-    queues: Sequence[tuple[str, str]]
-    max_jobs: int
-    max_bytes: int
-    lease_ms: int
-    """For jobs that ask for no lease of their own."""
-    worker_id: str
-    token: str
-    waiting: bool
 
 
 def claim(step: Step, wish: Wish) -> Claimed:
@@ -81,7 +67,7 @@ def _take(step: Step, wish: Wish) -> list[Record]:
         if len(taken) == wish.max_jobs or (taken and size > wish.max_bytes):
             break
         job_lease = record.job.lease_duration.ToMilliseconds()
-        lease = Lease(f"{wish.token}-{len(taken)}", job_lease or wish.lease_ms, step.replica)
+        lease = Lease(f"{wish.token}-{len(taken)}", job_lease or wish.lease_ms, wish.receipt_ms, step.replica)
         step.lease(record, lease, wish.worker_id)
         taken.append(record)
     return taken

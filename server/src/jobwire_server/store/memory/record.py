@@ -16,6 +16,13 @@ DedupKey = tuple[str, ...]
 
 TERMINAL = (job_pb2.JOB_STATUS_SUCCEEDED, job_pb2.JOB_STATUS_FAILED, job_pb2.JOB_STATUS_CANCELLED)
 
+SETTLED = (
+    job_pb2.ATTEMPT_OUTCOME_COMPLETED,
+    job_pb2.ATTEMPT_OUTCOME_FAILED,
+    job_pb2.ATTEMPT_OUTCOME_RELEASED,
+)
+"""How an attempt ends by its worker's word."""
+
 
 @dataclass(slots=True)
 class Lease:
@@ -23,6 +30,8 @@ class Lease:
 
     token: str
     lease_ms: int
+    receipt_ms: int
+    """How long it waits for its first heartbeat; 0: that came, or none is asked for."""
     replica: str
     """Through which it was claimed."""
 
@@ -41,6 +50,8 @@ class Record:
     seq: int = 0
     """Its place in line; given when it first becomes ready, and anew after an owner's or creator's delay."""
     lease: Lease | None = None
+    cancel_at: int = 0
+    """When the lease of a job that somebody asked to stop is revoked; 0: nobody asked."""
     tokens: list[str] = field(default_factory=list)
     """Of `job.attempts`, one each."""
     update_mark: str = ""

@@ -9,16 +9,9 @@ from jobwire_server.store.base import Held, SettleResponse
 from jobwire_server.store.errors import StoreError, lease_lost, not_found
 from jobwire_server.store.times import duration_ms, set_timestamp
 
-from .record import Name, Record
+from .record import SETTLED, Name, Record
 from .step import Step
 from .update import set_error
-
-_SETTLED = (
-    job_pb2.ATTEMPT_OUTCOME_COMPLETED,
-    job_pb2.ATTEMPT_OUTCOME_FAILED,
-    job_pb2.ATTEMPT_OUTCOME_RELEASED,
-)
-
 
 def heartbeat(step: Step, beat: store_pb2.LeaseHeartbeat) -> store_pb2.HeartbeatResult:
     """Extends the lease. Rule 6: late, but before the reclaim, is in time."""
@@ -31,6 +24,9 @@ def heartbeat(step: Step, beat: store_pb2.LeaseHeartbeat) -> store_pb2.Heartbeat
         step.changed(record, bump=False)
     result = store_pb2.HeartbeatResult(state=store_pb2.LEASE_STATE_HELD)
     set_timestamp(result.lease_expire_time, record.deadline)
+    if record.cancel_at:
+        result.state = store_pb2.LEASE_STATE_CANCEL_REQUESTED
+        result.cancel.CopyFrom(record.job.cancel)
     return result
 
 
@@ -41,7 +37,7 @@ def held(step: Step, lease: store_pb2.LeaseRef) -> Held:
         return Held.LOST
     if record.holds(lease.token):
         return Held.HELD
-    return Held.SETTLED if record.outcome_of(lease.token) in _SETTLED else Held.LOST
+    return Held.SETTLED if record.outcome_of(lease.token) in SETTLED else Held.LOST
 
 
 def settle(step: Step, settlement: store_pb2.Settlement) -> SettleResponse | StoreError:
@@ -86,14 +82,17 @@ def _fail(step: Step, record: Record, request: store_pb2.FailRequest) -> None:
     job.failures += 1
     set_error(job, request.error)
     final = request.error.HasField("retryable") and not request.error.retryable
-    if final or job.failures + job.losses >= job.max_attempts:
+    if not record.cancel_at and (final or job.failures + job.losses >= job.max_attempts):
         step.end(record, job_pb2.JOB_STATUS_FAILED)
     else:
         _again(step, record, duration_ms(request.delay))
 
 
 def _again(step: Step, record: Record, delay_ms: int) -> None:
-    if delay_ms > 0:
+    """A job that somebody asked to stop never runs again."""
+    if record.cancel_at:
+        step.end(record, job_pb2.JOB_STATUS_CANCELLED)
+    elif delay_ms > 0:
         step.wait(record, job_pb2.WAIT_REASON_BACKOFF, step.now + delay_ms)
     else:
         step.put_back(record)

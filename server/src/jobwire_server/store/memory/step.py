@@ -15,7 +15,7 @@ from jobwire_server.store.base import Notice, NoticeKind
 from jobwire_server.store.times import duration_ms, set_timestamp
 
 from .partition import Partition, State
-from .record import TERMINAL, Lease, Name, Record
+from .record import SETTLED, TERMINAL, Lease, Name, Record
 
 _COUNTED = {
     job_pb2.JOB_STATUS_SUCCEEDED: "succeeded",
@@ -135,14 +135,30 @@ class Step:
         set_timestamp(job.start_time, self.now)
         set_timestamp(job.heartbeat_time, self.now)
         record.lease = lease
-        self._stand(record, self.now + lease.lease_ms)
+        self._stand(record, self.now + min(lease.receipt_ms or lease.lease_ms, lease.lease_ms))
         self.changed(record)
 
     def heartbeat(self, record: Record) -> None:
-        """Extends the lease from now."""
+        """Extends the lease from now, not beyond its revocation. A heartbeat is the receipt."""
         assert record.lease is not None
         set_timestamp(record.job.heartbeat_time, self.now)
-        self._stand(record, self.now + record.lease.lease_ms)
+        record.lease.receipt_ms = record.job.undelivered = 0
+        deadline = self.now + record.lease.lease_ms
+        self._stand(record, min(deadline, record.cancel_at or deadline))
+
+    def ask_to_stop(self, record: Record, reason: str, revoke_at: int) -> None:
+        """The worker of a running job is asked; the earliest revocation and the first reason count."""
+        assert record.lease is not None
+        if record.cancel_at and record.cancel_at <= revoke_at:
+            return
+        cancel = record.job.cancel
+        if not record.cancel_at:
+            cancel.requested, cancel.reason = True, reason
+        record.cancel_at = revoke_at
+        set_timestamp(cancel.deadline, revoke_at)
+        self._stand(record, min(record.deadline, revoke_at))
+        self.changed(record)
+        self._notify(record.lease.replica, NoticeKind.CANCEL, record.job.namespace, record.lease.token)
 
     def end_attempt(self, record: Record, outcome: job_pb2.AttemptOutcome.ValueType) -> None:
         """Takes the lease and remembers the attempt with its token; the job must go somewhere next."""
@@ -153,23 +169,44 @@ class Step:
         set_timestamp(attempt.finish_time, self.now)
         record.tokens.append(record.lease.token)
         del job.attempts[: -limits.ATTEMPTS_KEPT], record.tokens[: -limits.ATTEMPTS_KEPT]
-        if record.lease.replica != self.replica and outcome != job_pb2.ATTEMPT_OUTCOME_LOST:
+        if record.lease.replica != self.replica and outcome in SETTLED:
             # A lost lease frees no place on its stream: its worker may be frozen and must speak first.
             self._notify(record.lease.replica, NoticeKind.SETTLED, job.namespace, record.lease.token)
         self._leave(record)
         record.lease = None
         job.ClearField("worker_id")
 
-    def lose(self, record: Record) -> None:
-        """The lease ran out, or was taken by ReclaimStale: counts like a failure (rule 8), retried at once."""
-        self.end_attempt(record, job_pb2.ATTEMPT_OUTCOME_LOST)
-        record.job.losses += 1
-        error = job_pb2.JobError(code="LEASE_EXPIRED", message="the lease ran out without a heartbeat")
-        record.job.error.CopyFrom(error)
-        if record.job.failures + record.job.losses >= record.job.max_attempts:
-            self.end(record, job_pb2.JOB_STATUS_FAILED)
-        else:
+    def lose(self, record: Record, *, taken: bool = False) -> None:
+        """The lease ran out, or (`taken`) ReclaimStale took it: counts like a failure (rule 8), retried at once.
+
+        A job that somebody asked to stop never runs again. One whose receipt never came did not reach its worker: that
+        is no loss, until it happens `limits.UNDELIVERED_MAX` times in a row.
+        """
+        assert record.lease is not None
+        job = record.job
+        unreceived = record.lease.receipt_ms > 0 and not taken
+        if record.cancel_at:
+            revoked = record.cancel_at <= self.now
+            job.losses += not revoked
+            self.end_attempt(
+                record, job_pb2.ATTEMPT_OUTCOME_CANCELLED if revoked else job_pb2.ATTEMPT_OUTCOME_LOST
+            )
+            self.end(record, job_pb2.JOB_STATUS_CANCELLED)
+        elif unreceived and job.undelivered + 1 < limits.UNDELIVERED_MAX:
+            job.undelivered += 1
+            self.end_attempt(record, job_pb2.ATTEMPT_OUTCOME_UNDELIVERED)
             self.put_back(record)
+        else:
+            job.losses += 1
+            job.undelivered = 0
+            self.end_attempt(record, job_pb2.ATTEMPT_OUTCOME_LOST)
+            job.error.CopyFrom(
+                job_pb2.JobError(code="LEASE_EXPIRED", message="the lease ran out without a heartbeat")
+            )
+            if job.failures + job.losses >= job.max_attempts:
+                self.end(record, job_pb2.JOB_STATUS_FAILED)
+            else:
+                self.put_back(record)
         self.changed(record)
 
     def end(self, record: Record, status: job_pb2.JobStatus.ValueType) -> None:

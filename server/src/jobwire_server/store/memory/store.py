@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Claimed, Held, Notice, NoticeKind, Outcome, SettleResponse, Store, Sweep
+from jobwire_server.store.base import Claimed, Held, Notice, NoticeKind, Outcome, SettleResponse, Store, Sweep, Wish
 from jobwire_server.store.draw import Draw
 from jobwire_server.store.errors import StoreError
 from jobwire_server.store.prepare import Creation
@@ -88,22 +88,13 @@ class MemoryStore(Store):
         with self._step(partition) as step:
             return remove.delete(step, (namespace, job_id), etag)
 
-    async def _cancel(self, partition: int, namespace: str, job_id: str, reason: str) -> store_pb2.CancelResponse:
+    async def _cancel(
+        self, partition: int, namespace: str, job_id: str, reason: str, grace_ms: int
+    ) -> store_pb2.CancelResponse:
         with self._step(partition) as step:
-            return remove.cancel(step, (namespace, job_id), reason)
+            return remove.cancel(step, (namespace, job_id), reason, grace_ms)
 
-    async def _claim(
-        self,
-        partition: int,
-        queues: Sequence[tuple[str, str]],
-        max_jobs: int,
-        max_bytes: int,
-        lease_ms: int,
-        worker_id: str,
-        token: str,
-        waiting: bool,
-    ) -> Claimed:
-        wish = claim.Wish(queues, max_jobs, max_bytes, lease_ms, worker_id, token, waiting)
+    async def _claim(self, partition: int, wish: Wish) -> Claimed:
         with self._step(partition) as step:
             return claim.claim(step, wish)
 

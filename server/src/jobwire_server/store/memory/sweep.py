@@ -60,7 +60,7 @@ def reclaim_stale(step: Step, before_ms: int | None, cursor: str, limit: int) ->
     reclaimed: list[Name] = []
     for record in list(_standing(step, leases, looked)):
         if before_ms is None or timestamp_ms(record.job.heartbeat_time) < before_ms:
-            step.lose(record)
+            step.lose(record, taken=before_ms is not None)
             reclaimed.append(record.name)
     return len(looked), reclaimed, _to_cursor(looked[-1]) if more else ""
 

@@ -19,13 +19,19 @@ from jobwire_server.store.errors import (
     parent_not_found,
 )
 from jobwire_server.store.prepare import Creation, cut_error
-from jobwire_server.store.times import duration_ms, timestamp_ms
+from jobwire_server.store.times import duration_ms, set_duration, set_timestamp, timestamp_ms
 
 from .engine import Argument
-from .record import LETTER, STATUS, decode, encode_labels, encode_spec
+from .record import LETTER, STATUS, Fields, decode, decode_cancel, encode_labels, encode_spec, lease_ms_of
 from .scripts import Code
 
 _SEPARATOR = "\x1f"
+
+CANCEL_OUTCOMES = {
+    Code.OK: store_pb2.CANCEL_OUTCOME_CANCELLED,
+    Code.RUNNING: store_pb2.CANCEL_OUTCOME_REQUESTED,
+    Code.ENDED: store_pb2.CANCEL_OUTCOME_ALREADY_ENDED,
+}
 
 
 # -- create ----------------------------------------------------------------------------------------------------------
@@ -132,9 +138,24 @@ def lease_args(lease: store_pb2.LeaseRef) -> tuple[str, str, str]:
     return lease.namespace or limits.DEFAULT_NAMESPACE, lease.id, lease.token
 
 
-def granted_ms(job: job_pb2.Job) -> int:
-    """How long the lease of a job lasts that has just been claimed or is held."""
-    return timestamp_ms(job.lease_expire_time) - timestamp_ms(job.heartbeat_time)
+def claimed(namespace: bytes, job_id: bytes, token: bytes, fields: Fields) -> store_pb2.ClaimedJob:
+    """One job of `scripts.CLAIM`."""
+    job = decode(namespace.decode(), job_id.decode(), fields)
+    answer = store_pb2.ClaimedJob(job=job, lease_token=token.decode(), lease_expire_time=job.lease_expire_time)
+    set_duration(answer.lease_duration, lease_ms_of(fields))
+    return answer
+
+
+def heard(deadline: int, cancel: bytes | None = None) -> store_pb2.HeartbeatResult:
+    """What became of one lease of `scripts.HEARTBEAT`."""
+    result = store_pb2.HeartbeatResult(state=store_pb2.LEASE_STATE_LOST)
+    if deadline:
+        result.state = store_pb2.LEASE_STATE_HELD
+        set_timestamp(result.lease_expire_time, deadline)
+    if cancel:
+        result.state = store_pb2.LEASE_STATE_CANCEL_REQUESTED
+        result.cancel.CopyFrom(decode_cancel(cancel))
+    return result
 
 
 def settlement_args(settlement: store_pb2.Settlement) -> tuple[Argument, ...]:

@@ -49,6 +49,9 @@ STATE: Sequence[tuple[str, str]] = (
     ("ttl", INT),
     ("token", STR),  # of the current lease
     ("lease_ms", INT),  # of the current lease
+    ("receipt", INT),  # how long the lease waits for its first heartbeat, 0: it came, or none is asked for
+    ("undelivered", INT),  # leases in a row whose receipt never came
+    ("cancel_at", INT),  # when the lease of a job that somebody asked to stop is revoked, 0: nobody asked
     ("owner", STR),  # the replica through which it was claimed
     ("mark", STR),  # request_id of the last Update
     ("worker", STR),
@@ -72,6 +75,8 @@ OUTCOME = {
     "F": job_pb2.ATTEMPT_OUTCOME_FAILED,
     "R": job_pb2.ATTEMPT_OUTCOME_RELEASED,
     "L": job_pb2.ATTEMPT_OUTCOME_LOST,
+    "U": job_pb2.ATTEMPT_OUTCOME_UNDELIVERED,
+    "X": job_pb2.ATTEMPT_OUTCOME_CANCELLED,
 }
 
 # The hash fields that scripts answer, in this order; `payload` and `result` only in view FULL.
@@ -117,7 +122,7 @@ def decode(namespace: str, job_id: str, fields: Fields) -> job_pb2.Job:
         job.progress.ParseFromString(progress)
         job.progress.SetInParent()
     if cancel:
-        job.cancel.ParseFromString(cancel)
+        job.cancel.CopyFrom(decode_cancel(cancel))
     _decode_texts(job, route, state)
     for line in attempts.decode().split("\n") if attempts else ():
         _decode_attempt(job, line)
@@ -131,6 +136,20 @@ def decode(namespace: str, job_id: str, fields: Fields) -> job_pb2.Job:
     return job
 
 
+def lease_ms_of(fields: Fields) -> int:
+    """How long the current lease lasts from each heartbeat."""
+    state = fields[1] or b""
+    return int(state.split(b"\n")[[name for name, _ in STATE].index("lease_ms")])
+
+
+def decode_cancel(text: bytes) -> job_pb2.Cancellation:
+    """When the lease is revoked (0: there was none) and why, as `cancel.lua` wrote it."""
+    deadline, reason = text.decode().split("\n", 1)
+    cancel = job_pb2.Cancellation(requested=True, reason=reason)
+    _time(cancel.deadline, deadline)
+    return cancel
+
+
 def _decode_texts(job: job_pb2.Job, route: bytes | None, state: bytes | None) -> None:
     if route is None or state is None:
         raise ValueError("a record without its texts")
@@ -138,11 +157,11 @@ def _decode_texts(job: job_pb2.Job, route: bytes | None, state: bytes | None) ->
         route.decode().split("\n")
     )
     (status, reason, version, revision, attempt, failures, losses, _, priority, *rest) = state.decode().split("\n")
-    updated, started, heartbeat, finished, deadline, ttl, _, _, _, _, worker = rest
+    updated, started, heartbeat, finished, deadline, ttl, _, _, _, undelivered, _, _, _, worker = rest
     job.status, job.wait_reason = STATUS[status], REASON[reason]
     job.version, job.etag = int(version), f"{nonce}.{revision}"
     job.attempt, job.failures, job.losses, job.priority = int(attempt), int(failures), int(losses), int(priority)
-    job.max_attempts = int(max_attempts)
+    job.max_attempts, job.undelivered = int(max_attempts), int(undelivered)
     _span(job.queue_timeout, queue_timeout)
     _span(job.lease_duration, lease)
     _span(job.ttl, ttl)

@@ -39,6 +39,7 @@ CONSTANTS: Mapping[str, int | str] = {
     "BACKSTOP_ENDED": limits.BACKSTOP_ENDED_MS,
     "CLAIM_REPEATABLE": limits.CLAIM_REPEATABLE_MS,
     "ENVELOPE": limits.ENVELOPE_BYTES,
+    "UNDELIVERED_MAX": limits.UNDELIVERED_MAX,
     "WAITER_EXPIRY": limits.WAITER_EXPIRY_MS,
     "YEAR": limits.YEAR_MS,
 }
@@ -133,13 +134,14 @@ UPDATE = Script(
     ),
 )
 DELETE = Script("delete", (*_JOB, ("etag", STR)))
-CANCEL = Script("cancel", (*_JOB, ("cancellation", STR)))
+CANCEL = Script("cancel", (*_JOB, ("reason", STR), ("grace", INT)))
 CLAIM = Script(
     "claim",
     (
         ("max_jobs", INT),
         ("max_bytes", INT),
         ("lease_ms", INT),
+        ("receipt_ms", INT),
         ("worker", STR),
         ("token", STR),
         ("replica", STR),

@@ -8,7 +8,7 @@ from typing import Any, Self
 from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Claimed, Held, Notice, Outcome, SettleResponse, Store, Sweep
+from jobwire_server.store.base import Claimed, Held, Notice, Outcome, SettleResponse, Store, Sweep, Wish
 from jobwire_server.store.draw import Draw
 from jobwire_server.store.errors import (
     StoreError,
@@ -23,10 +23,12 @@ from jobwire_server.store.times import set_duration, set_timestamp
 
 from . import scripts
 from .codec import (
+    CANCEL_OUTCOMES,
+    claimed,
     created,
     creation_args,
     flat_queues,
-    granted_ms,
+    heard,
     lease_args,
     names_of,
     pairs,
@@ -172,46 +174,25 @@ class RedisStore(Store):
             raise etag_mismatch(job_id, answer.decode())
         return bool(answer)
 
-    async def _cancel(self, partition: int, namespace: str, job_id: str, reason: str) -> store_pb2.CancelResponse:
-        cancellation = job_pb2.Cancellation(requested=True, reason=reason).SerializeToString()
-        code, *fields = await self._run(partition, scripts.CANCEL, namespace, job_id, cancellation)
+    async def _cancel(
+        self, partition: int, namespace: str, job_id: str, reason: str, grace_ms: int
+    ) -> store_pb2.CancelResponse:
+        code, *fields = await self._run(partition, scripts.CANCEL, namespace, job_id, reason, grace_ms)
         if code == Code.NOT_FOUND:
             raise not_found(namespace, job_id)
-        if code == Code.RUNNING:
-            raise not_served("Cancel of a running job")
-        return store_pb2.CancelResponse(
-            outcome=store_pb2.CANCEL_OUTCOME_CANCELLED if code == Code.OK else store_pb2.CANCEL_OUTCOME_ALREADY_ENDED,
-            job=decode(namespace, job_id, fields),
-        )
+        return store_pb2.CancelResponse(outcome=CANCEL_OUTCOMES[code], job=decode(namespace, job_id, fields))
 
     # -- claim and settle --------------------------------------------------------------------------------------------
 
-    async def _claim(
-        self,
-        partition: int,
-        queues: Sequence[tuple[str, str]],
-        max_jobs: int,
-        max_bytes: int,
-        lease_ms: int,
-        worker_id: str,
-        token: str,
-        waiting: bool,
-    ) -> Claimed:
+    async def _claim(self, partition: int, wish: Wish) -> Claimed:
         more, *flat = await self._run(
             partition,
             scripts.CLAIM,
-            *(max_jobs, max_bytes, lease_ms, worker_id, token, self.replica, int(waiting)),
-            *flat_queues(queues),
+            *(wish.max_jobs, wish.max_bytes, wish.lease_ms, wish.receipt_ms, wish.worker_id, wish.token),
+            *(self.replica, int(wish.waiting)),
+            *flat_queues(wish.queues),
         )
-        jobs = []
-        for namespace, job_id, lease_token, fields in zip(*[iter(flat)] * 4, strict=True):
-            job = decode(namespace.decode(), job_id.decode(), fields)
-            claimed = store_pb2.ClaimedJob(
-                job=job, lease_token=lease_token.decode(), lease_expire_time=job.lease_expire_time
-            )
-            set_duration(claimed.lease_duration, granted_ms(job))
-            jobs.append(claimed)
-        return Claimed(jobs, bool(more))
+        return Claimed([claimed(*job) for job in zip(*[iter(flat)] * 4, strict=True)], bool(more))
 
     async def _look(self, partition: int, queues: Sequence[tuple[str, str]]) -> list[bool]:
         answers = await self._run(partition, scripts.LOOK, self.replica, *flat_queues(queues))
@@ -226,14 +207,7 @@ class RedisStore(Store):
         args: list[Argument] = []
         for beat in leases:
             args += (*lease_args(beat.lease), int(beat.HasField("progress")), beat.progress.SerializeToString())
-        results = []
-        for deadline in await self._run(partition, scripts.HEARTBEAT, *args):
-            result = store_pb2.HeartbeatResult(state=store_pb2.LEASE_STATE_LOST)
-            if deadline:
-                result.state = store_pb2.LEASE_STATE_HELD
-                set_timestamp(result.lease_expire_time, deadline)
-            results.append(result)
-        return results
+        return [heard(*answer) for answer in await self._run(partition, scripts.HEARTBEAT, *args)]
 
     async def _settle(
         self, partition: int, settlements: Sequence[store_pb2.Settlement]

@@ -130,7 +130,8 @@ local function grant(job, i)
   job.status, job.reason, job.attempt = "R", "-", job.attempt + 1
   job.started, job.heartbeat = now, now
   job.lease_ms = job.lease > 0 and job.lease or lease_ms
-  job.deadline = now + job.lease_ms
+  job.receipt = receipt_ms > 0 and receipt_ms or 0
+  job.deadline = now + (job.receipt > 0 and math.min(job.receipt, job.lease_ms) or job.lease_ms)
   job.token, job.owner, job.worker = lease_token, replica, worker
   record.bump(job)
   record.save(job)

@@ -65,7 +65,8 @@ local function create(item)
     max_attempts = item.max_attempts, queue = item.queue, tenant = item.tenant, parent = item.parent,
     dedup = item.dedup, status = item.status, reason = "-", version = 1, revision = 1, attempt = 0, failures = 0,
     losses = 0, seq = 0, priority = item.priority, updated = now, started = 0, heartbeat = 0, finished = 0,
-    deadline = 0, ttl = item.ttl, token = "", lease_ms = 0, owner = "", mark = "", worker = "",
+    deadline = 0, ttl = item.ttl, token = "", lease_ms = 0, receipt = 0, undelivered = 0,
+    cancel_at = 0, owner = "", mark = "", worker = "",
   }
   if job.queue == "" then
     job.deadline = record.expire_time(job, now)

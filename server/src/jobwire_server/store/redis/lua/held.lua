@@ -8,7 +8,7 @@ for i, item in ipairs(items) do
     states[i] = 0
   else
     local outcome = job and lease.settled(job, item.token)
-    states[i] = (outcome and outcome ~= "L") and 1 or 2
+    states[i] = (outcome and string.find("CFR", outcome, 1, true)) and 1 or 2
   end
 end
 return states

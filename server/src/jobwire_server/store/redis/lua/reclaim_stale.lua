@@ -26,7 +26,7 @@ for i = 1, math.min(#page, 2 * limit), 2 do
   elseif before == 0 or job.heartbeat < before then
     answer[#answer + 1] = ns
     answer[#answer + 1] = id
-    lease.lose(job, lost_error)
+    lease.lose(job, lost_error, before > 0)
   end
   answer[1], answer[2], answer[3] = answer[1] + 1, deadline, ref
 end

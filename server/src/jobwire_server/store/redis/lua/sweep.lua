@@ -42,7 +42,7 @@ end)
 each_due(keys.lease, function(job)
   answer[#answer + 1] = job.ns
   answer[#answer + 1] = job.id
-  lease.lose(job, lost_error)
+  lease.lose(job, lost_error, false)
 end)
 
 each_due(keys.gone, function(job)

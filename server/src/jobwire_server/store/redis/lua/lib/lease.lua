@@ -50,9 +50,34 @@ function lease.tell_owner(job, replica)
   end
 end
 
--- A lease ran out, or an operator took it.
-function lease.lose(job, lost_error)
-  job.losses = job.losses + 1
+-- Extends the lease from now, not beyond its revocation. A heartbeat is the receipt.
+function lease.extend(job)
+  job.heartbeat, job.deadline = now, now + job.lease_ms
+  job.receipt, job.undelivered = 0, 0
+  if job.cancel_at > 0 then
+    job.deadline = math.min(job.deadline, job.cancel_at)
+  end
+end
+
+-- A lease ran out, or (`taken`) an operator took it. One that somebody asked to stop never runs again. One whose receipt
+-- never came did not reach its worker: that is no loss, until it happens UNDELIVERED_MAX times in a row.
+function lease.lose(job, lost_error, taken)
+  if job.cancel_at > 0 then
+    local revoked = now >= job.cancel_at
+    if not revoked then
+      job.losses = job.losses + 1
+    end
+    transition.finish(job, "C", "attempts", lease.record_end(job, revoked and "X" or "L"))
+    return
+  end
+  if job.receipt > 0 and not taken then
+    job.undelivered = job.undelivered + 1
+    if job.undelivered < UNDELIVERED_MAX then
+      transition.ready(job, "back", "attempts", lease.record_end(job, "U"))
+      return
+    end
+  end
+  job.losses, job.undelivered = job.losses + 1, 0
   local attempts = lease.record_end(job, "L")
   if job.failures + job.losses >= job.max_attempts then
     transition.finish(job, "F", "attempts", attempts, "error", lost_error)

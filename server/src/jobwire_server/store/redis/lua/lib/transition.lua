@@ -48,7 +48,7 @@ function transition.move(job, status, reason, deadline, how, ...)
   end
   job.status, job.reason, job.deadline = status, reason, deadline
   if from == "running" then
-    job.token, job.lease_ms, job.owner, job.worker = "", 0, "", ""
+    job.token, job.lease_ms, job.receipt, job.owner, job.worker = "", 0, 0, "", ""
   end
   local to = transition.place(job)
   if to == "ready" then
