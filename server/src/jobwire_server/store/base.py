@@ -318,7 +318,26 @@ class Store(ABC):
         that long until its first heartbeat. With `waiting`, registers this replica as waiting for the queues in the
         same step, unless more jobs are ready there.
         """
-        wish = Wish(
+        return await self._claim(partition, self._wish(request, max_jobs, max_bytes, receipt_ms, waiting))
+
+    async def hand_off(
+        self, request: store_pb2.CreateRequest, claim: store_pb2.ClaimRequest, max_jobs: int, *, receipt_ms: int = 0
+    ) -> tuple[Outcome, Claimed]:
+        """`create`, and in the same step `claim_from` the new job's partition, for a caller that waits there.
+
+        Whatever is next in line is claimed, the new job or another; also when the Create is refused, which is why its
+        refusal is answered, not raised, unless the request is invalid.
+        """
+        creation = prepare(request, self.draw, self.partitions, self.draw.partition(self.partitions))
+        await self._keep_swept(creation.partition)
+        wish = self._wish(claim, max_jobs, limits.ANSWER_BYTES, receipt_ms, waiting=True)
+        [outcome], claimed = await self._hand_off(creation.partition, [creation], wish)
+        return outcome, claimed
+
+    def _wish(
+        self, request: store_pb2.ClaimRequest, max_jobs: int, max_bytes: int, receipt_ms: int, waiting: bool
+    ) -> Wish:
+        return Wish(
             queues=[(ref.namespace or limits.DEFAULT_NAMESPACE, ref.queue) for ref in request.queues],
             max_jobs=max_jobs,
             max_bytes=max_bytes,
@@ -328,7 +347,6 @@ class Store(ABC):
             token=self.draw.token(),
             waiting=waiting,
         )
-        return await self._claim(partition, wish)
 
     async def look(self, partition: int, queues: Sequence[tuple[str, str]]) -> list[bool]:
         """Whether jobs are ready in each (namespace, queue); registers this replica as waiting for those without."""
@@ -511,6 +529,12 @@ class Store(ABC):
 
     @abstractmethod
     async def _create(self, partition: int, creations: Sequence[Creation]) -> list[Outcome]: ...
+
+    @abstractmethod
+    async def _hand_off(
+        self, partition: int, creations: Sequence[Creation], wish: Wish
+    ) -> tuple[list[Outcome], Claimed]:
+        """`_create`, then `_claim`, in one step."""
 
     @abstractmethod
     async def _get(

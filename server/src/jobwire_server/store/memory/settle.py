@@ -13,6 +13,7 @@ from .record import SETTLED, Name, Record
 from .step import Step
 from .update import set_error
 
+
 def heartbeat(step: Step, beat: store_pb2.LeaseHeartbeat) -> store_pb2.HeartbeatResult:
     """Extends the lease. Rule 6: late, but before the reclaim, is in time."""
     record = step.find(_name(beat.lease))

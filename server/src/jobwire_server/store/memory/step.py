@@ -39,7 +39,8 @@ class Step:
 
     def __exit__(self, *_: object) -> None:
         for queue, count in self._made_ready.items():
-            self._wake(queue, count)
+            if count > 0:
+                self._wake(queue, count)
 
     # -- finding -----------------------------------------------------------------------------------------------------
 
@@ -135,6 +136,7 @@ class Step:
         set_timestamp(job.start_time, self.now)
         set_timestamp(job.heartbeat_time, self.now)
         record.lease = lease
+        self._made_ready[job.namespace, job.queue] -= 1  # if this very step made it ready, nobody need know
         self._stand(record, self.now + min(lease.receipt_ms or lease.lease_ms, lease.lease_ms))
         self.changed(record)
 
@@ -188,9 +190,7 @@ class Step:
         if record.cancel_at:
             revoked = record.cancel_at <= self.now
             job.losses += not revoked
-            self.end_attempt(
-                record, job_pb2.ATTEMPT_OUTCOME_CANCELLED if revoked else job_pb2.ATTEMPT_OUTCOME_LOST
-            )
+            self.end_attempt(record, job_pb2.ATTEMPT_OUTCOME_CANCELLED if revoked else job_pb2.ATTEMPT_OUTCOME_LOST)
             self.end(record, job_pb2.JOB_STATUS_CANCELLED)
         elif unreceived and job.undelivered + 1 < limits.UNDELIVERED_MAX:
             job.undelivered += 1
@@ -200,9 +200,7 @@ class Step:
             job.losses += 1
             job.undelivered = 0
             self.end_attempt(record, job_pb2.ATTEMPT_OUTCOME_LOST)
-            job.error.CopyFrom(
-                job_pb2.JobError(code="LEASE_EXPIRED", message="the lease ran out without a heartbeat")
-            )
+            job.error.CopyFrom(job_pb2.JobError(code="LEASE_EXPIRED", message="the lease ran out without a heartbeat"))
             if job.failures + job.losses >= job.max_attempts:
                 self.end(record, job_pb2.JOB_STATUS_FAILED)
             else:

@@ -60,6 +60,12 @@ class MemoryStore(Store):
         with self._step(partition) as step:
             return [create.create(step, creation) for creation in creations]
 
+    async def _hand_off(
+        self, partition: int, creations: Sequence[Creation], wish: Wish
+    ) -> tuple[list[Outcome], Claimed]:
+        with self._step(partition) as step:
+            return [create.create(step, creation) for creation in creations], claim.claim(step, wish)
+
     async def _get(
         self, partition: int, namespace: str, ids: Sequence[str], full: bool, watch: bool
     ) -> list[job_pb2.Job | None]:

@@ -8,7 +8,7 @@ from typing import Any
 from jobwire.v1 import job_pb2, store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Outcome, SettleResponse
+from jobwire_server.store.base import Outcome, SettleResponse, Wish
 from jobwire_server.store.errors import (
     StoreError,
     dedup_mismatch,
@@ -136,6 +136,12 @@ def update_args(namespace: str, request: store_pb2.UpdateRequest, mark: str) -> 
 def lease_args(lease: store_pb2.LeaseRef) -> tuple[str, str, str]:
     """Namespace, id, token."""
     return lease.namespace or limits.DEFAULT_NAMESPACE, lease.id, lease.token
+
+
+def wish_args(wish: Wish, replica: str) -> tuple[Argument, ...]:
+    """As the parameters of `scripts.CLAIM`."""
+    size = (wish.max_jobs, wish.max_bytes, wish.lease_ms, wish.receipt_ms)
+    return (*size, wish.worker_id, wish.token, replica, int(wish.waiting))
 
 
 def claimed(namespace: bytes, job_id: bytes, token: bytes, fields: Fields) -> store_pb2.ClaimedJob:

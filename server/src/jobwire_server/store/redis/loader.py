@@ -31,8 +31,8 @@ def read_file(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def resolve(name: str, read: Callable[[str], str] = read_file) -> str:
-    """The file `name` after everything it includes, each file once, dependencies first.
+def resolve(*names: str, read: Callable[[str], str] = read_file) -> str:
+    """The files `names`, each after everything it includes, each file once, dependencies first.
 
     Raises `ScriptError` for a missing file, a cycle, or a file that includes another twice.
     """
@@ -53,32 +53,36 @@ def resolve(name: str, read: Callable[[str], str] = read_file) -> str:
         done.add(file)
         parts.append(f"-- {file}\n{_INCLUDE.sub('', text).strip()}\n")
 
-    visit(name, ())
+    for name in names:
+        visit(name, ())
     return "\n".join(parts)
 
 
 def preamble(
     params: Declaration,
-    item: Declaration,
+    lists: Mapping[str, Declaration],
     constants: Mapping[str, int | str],
     texts: Mapping[str, Declaration],
 ) -> str:
     """Names for what a script is given.
 
-    `params` become locals, read from ARGV in order; `item` describes the groups of arguments that follow, which become
-    the list `items`; `constants` become locals; each of `texts` becomes `unpack_<name>(job, text)` and
-    `pack_<name>(job)`.
+    `params` become locals, read from ARGV in order. Then follow the `lists`, each as the number of its elements and
+    their fields one after the other; each becomes a local list of tables. `constants` become locals; each of `texts`
+    becomes `unpack_<name>(job, text)` and `pack_<name>(job)`.
     """
     lines = ["local PREFIX = KEYS[1]"]
     for name, value in constants.items():
         lines.append(f"local {name} = {value if isinstance(value, int) else _quoted(value)}")
     for index, (name, kind) in enumerate(params, start=1):
         lines.append(f"local {name} = {_typed(f'ARGV[{index}]', kind)}")
-    if item:
-        first, stride = len(params) + 1, len(item)
-        lines.append(f"local items = {{}}\nfor i = {first}, #ARGV, {stride} do\n  items[#items + 1] = {{")
-        lines += [f"    {name} = {_typed(f'ARGV[i + {offset}]', kind)}," for offset, (name, kind) in enumerate(item)]
-        lines.append("  }\nend")
+    lines.append(f"local at = {len(params) + 1}")
+    for name, fields in lists.items():
+        lines.append(f"local {name} = {{}}\nfor i = at + 1, at + ARGV[at] * {len(fields)}, {len(fields)} do")
+        lines.append(f"  {name}[#{name} + 1] = {{")
+        lines += [
+            f"    {field} = {_typed(f'ARGV[i + {offset}]', kind)}," for offset, (field, kind) in enumerate(fields)
+        ]
+        lines.append(f"  }}\nend\nat = at + 1 + #{name} * {len(fields)}")
     for name, declaration in texts.items():
         lines.append(_text_functions(name, declaration))
     return "\n".join(lines) + "\n"
@@ -119,6 +123,16 @@ end
 run(REHEARSAL)
 return run(redis)
 """
+
+
+def composed(verbs: Sequence[str]) -> str:
+    """The end of a script made of verbs: runs `<verb>_all` of each, then the effects of all together.
+
+    Answers what the verb answers; several verbs' answers in a list.
+    """
+    calls = [f"{verb}_all()" for verb in verbs]
+    answer = calls[0] if len(calls) == 1 else f"{{ {', '.join(calls)} }}"
+    return f"\nlocal composed_answer = {answer}\neffects.flush()\nreturn composed_answer\n"
 
 
 def _text_functions(name: str, declaration: Declaration) -> str:

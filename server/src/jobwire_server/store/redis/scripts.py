@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from jobwire_server.store import limits
 
-from .loader import Declaration, preamble, rehearsed, resolve
+from .loader import Declaration, composed, preamble, rehearsed, resolve
 from .record import INT, ROUTE, STATE, STR
 
 
@@ -53,25 +53,39 @@ class Source(NamedTuple):
 
 
 class Script:
-    """A Lua script, its parameters (first `now`, 0 for the engine's own clock) and those of each of its items."""
+    """A Lua script, its parameters (first `now`, 0 for the engine's own clock), and its lists with their fields.
 
-    def __init__(self, name: str, params: Declaration = (), item: Declaration = ()) -> None:
+    `verbs`: the script is composed of these verbs (files that each define `<verb>_all`), in this order.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        params: Declaration = (),
+        *,
+        verbs: Sequence[str] = (),
+        **lists: Declaration,
+    ) -> None:
         self.name = name
         self.params = (("now", INT), *params)
-        self.item = item
+        self.lists = lists
+        self._verbs = verbs
 
     @cached_property
     def plain(self) -> Source:
         """What an engine with all its keys in one place runs."""
-        return self._source(resolve(self.name))
+        return self._source(self._body())
 
     @cached_property
     def rehearsed(self) -> Source:
         """What an engine runs whose keys may move away under it (see `loader.rehearsed`)."""
-        return self._source(rehearsed(resolve(self.name)))
+        return self._source(rehearsed(self._body()))
+
+    def _body(self) -> str:
+        return resolve(*self._verbs) + composed(self._verbs) if self._verbs else resolve(self.name)
 
     def _source(self, body: str) -> Source:
-        text = preamble(self.params, self.item, CONSTANTS, {"route": ROUTE, "state": STATE}) + body
+        text = preamble(self.params, self.lists, CONSTANTS, {"route": ROUTE, "state": STATE}) + body
         return Source(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -79,6 +93,16 @@ _JOB: Sequence[tuple[str, str]] = (("ns", STR), ("id", STR))
 _LEASE: Sequence[tuple[str, str]] = (*_JOB, ("token", STR))
 _QUEUE: Sequence[tuple[str, str]] = (("ns", STR), ("queue", STR))
 
+_CLAIM: Sequence[tuple[str, str]] = (
+    ("max_jobs", INT),
+    ("max_bytes", INT),
+    ("lease_ms", INT),
+    ("receipt_ms", INT),
+    ("worker", STR),
+    ("token", STR),
+    ("replica", STR),
+    ("waiting", INT),
+)
 CREATE_ITEM: Sequence[tuple[str, str]] = (
     *_JOB,
     ("tenant", STR),
@@ -104,8 +128,8 @@ CREATE_ITEM: Sequence[tuple[str, str]] = (
     ("payload", STR),
 )
 
-CREATE = Script("create", item=CREATE_ITEM)
-GET = Script("get", (("full", INT), ("budget", INT), ("watcher", STR)), _JOB)
+CREATE = Script("create", items=CREATE_ITEM, verbs=["create"])
+GET = Script("get", (("full", INT), ("budget", INT), ("watcher", STR)), items=_JOB)
 EXISTS = Script("exists", _JOB)
 LIST_IDS = Script("list_ids", (("ns", STR), ("limit", INT)))
 LIST_CHILDREN = Script(
@@ -135,24 +159,11 @@ UPDATE = Script(
 )
 DELETE = Script("delete", (*_JOB, ("etag", STR)))
 CANCEL = Script("cancel", (*_JOB, ("reason", STR), ("grace", INT)))
-CLAIM = Script(
-    "claim",
-    (
-        ("max_jobs", INT),
-        ("max_bytes", INT),
-        ("lease_ms", INT),
-        ("receipt_ms", INT),
-        ("worker", STR),
-        ("token", STR),
-        ("replica", STR),
-        ("waiting", INT),
-    ),
-    _QUEUE,
-)
-LOOK = Script("look", (("replica", STR),), _QUEUE)
+CLAIM = Script("claim", _CLAIM, queues=_QUEUE, verbs=["claim"])
+LOOK = Script("look", (("replica", STR),), items=_QUEUE)
 PASS_ON = Script("pass_on", _QUEUE)
-HEARTBEAT = Script("heartbeat", item=(*_LEASE, ("has_progress", INT), ("progress", STR)))
-HELD = Script("held", item=_LEASE)
+HEARTBEAT = Script("heartbeat", items=(*_LEASE, ("has_progress", INT), ("progress", STR)))
+HELD = Script("held", items=_LEASE)
 SWEEP = Script("sweep", (("slice", INT), ("lost_error", STR), ("expired_error", STR)))
 RECLAIM_STALE = Script(
     "reclaim_stale",
@@ -162,11 +173,14 @@ QUEUE_STATS = Script("queue_stats", (*_QUEUE, ("tenants", INT)))
 LIST_QUEUES = Script("list_queues")
 PING = Script("ping")
 
-# Scripts that compose verbs: each verb is a Lua function in a file of its name.
+# Scripts that compose verbs. Each verb is a Lua function in a file of its name.
 SETTLE = Script(  # complete, fail, release
     "settle",
     (("replica", STR),),
-    (*_LEASE, ("verb", STR), ("final", INT), ("delay", INT), ("content", STR)),
+    items=(*_LEASE, ("verb", STR), ("final", INT), ("delay", INT), ("content", STR)),
+    verbs=["settle"],
 )
+# What was just created goes to a stream that waits for it, or whatever comes before it in line does.
+HAND_OFF = Script("hand_off", _CLAIM, items=CREATE_ITEM, queues=_QUEUE, verbs=["create", "claim"])
 
 ALL = [value for value in list(globals().values()) if isinstance(value, Script)]

@@ -16,10 +16,9 @@ from jobwire_server.store.errors import (
     illegal_transition,
     invalid,
     not_found,
-    not_served,
 )
 from jobwire_server.store.prepare import Creation
-from jobwire_server.store.times import set_duration, set_timestamp
+from jobwire_server.store.times import set_timestamp
 
 from . import scripts
 from .codec import (
@@ -35,6 +34,7 @@ from .codec import (
     settled,
     settlement_args,
     update_args,
+    wish_args,
 )
 from .engine import Argument, Engine
 from .meta import agree_on_partitions
@@ -102,18 +102,30 @@ class RedisStore(Store):
             sweep_interval_ms=sweep_interval_ms,
         )
 
-    async def _run(self, partition: int, script: Script, *args: Argument) -> Any:
-        now = self._clock() if self._clock else 0
-        return await self._engine.run(script, f"{self._prefix}:{{{partition}}}:", [now, *args])
+    async def _run(self, partition: int, script: Script, *params: Argument, **lists: Sequence[Argument]) -> Any:
+        args = [self._clock() if self._clock else 0, *params]
+        for name, fields in script.lists.items():
+            args += (len(lists[name]) // len(fields), *lists[name])
+        return await self._engine.run(script, f"{self._prefix}:{{{partition}}}:", args)
 
     # -- create ------------------------------------------------------------------------------------------------------
 
     async def _create(self, partition: int, creations: Sequence[Creation]) -> list[Outcome]:
-        args: list[Argument] = []
-        for creation in creations:
-            args += creation_args(creation)
-        answers = await self._run(partition, scripts.CREATE, *args)
+        answers = await self._run(partition, scripts.CREATE, items=_creations(creations))
         return [created(creation, answer) for creation, answer in zip(creations, answers, strict=True)]
+
+    async def _hand_off(
+        self, partition: int, creations: Sequence[Creation], wish: Wish
+    ) -> tuple[list[Outcome], Claimed]:
+        answers, (more, *flat) = await self._run(
+            partition,
+            scripts.HAND_OFF,
+            *wish_args(wish, self.replica),
+            items=_creations(creations),
+            queues=flat_queues(wish.queues),
+        )
+        outcomes = [created(creation, answer) for creation, answer in zip(creations, answers, strict=True)]
+        return outcomes, _claimed(more, flat)
 
     # -- read --------------------------------------------------------------------------------------------------------
 
@@ -122,7 +134,7 @@ class RedisStore(Store):
     ) -> list[job_pb2.Job | None]:
         names = [name for job_id in ids for name in (namespace, job_id)]
         watcher = self.replica if watch else ""
-        answers = await self._run(partition, scripts.GET, int(full), limits.ANSWER_BYTES, watcher, *names)
+        answers = await self._run(partition, scripts.GET, int(full), limits.ANSWER_BYTES, watcher, items=names)
         return [
             decode(namespace, job_id, fields) if fields else None for job_id, fields in zip(ids, answers, strict=False)
         ]
@@ -186,16 +198,12 @@ class RedisStore(Store):
 
     async def _claim(self, partition: int, wish: Wish) -> Claimed:
         more, *flat = await self._run(
-            partition,
-            scripts.CLAIM,
-            *(wish.max_jobs, wish.max_bytes, wish.lease_ms, wish.receipt_ms, wish.worker_id, wish.token),
-            *(self.replica, int(wish.waiting)),
-            *flat_queues(wish.queues),
+            partition, scripts.CLAIM, *wish_args(wish, self.replica), queues=flat_queues(wish.queues)
         )
-        return Claimed([claimed(*job) for job in zip(*[iter(flat)] * 4, strict=True)], bool(more))
+        return _claimed(more, flat)
 
     async def _look(self, partition: int, queues: Sequence[tuple[str, str]]) -> list[bool]:
-        answers = await self._run(partition, scripts.LOOK, self.replica, *flat_queues(queues))
+        answers = await self._run(partition, scripts.LOOK, self.replica, items=flat_queues(queues))
         return [bool(answer) for answer in answers]
 
     async def _pass_on(self, partition: int, namespace: str, queue: str) -> None:
@@ -207,20 +215,20 @@ class RedisStore(Store):
         args: list[Argument] = []
         for beat in leases:
             args += (*lease_args(beat.lease), int(beat.HasField("progress")), beat.progress.SerializeToString())
-        return [heard(*answer) for answer in await self._run(partition, scripts.HEARTBEAT, *args)]
+        return [heard(*answer) for answer in await self._run(partition, scripts.HEARTBEAT, items=args)]
 
     async def _settle(
         self, partition: int, settlements: Sequence[store_pb2.Settlement]
     ) -> list[SettleResponse | StoreError]:
-        args: list[Argument] = [self.replica]
+        args: list[Argument] = []
         for settlement in settlements:
             args += settlement_args(settlement)
-        answers = await self._run(partition, scripts.SETTLE, *args)
+        answers = await self._run(partition, scripts.SETTLE, self.replica, items=args)
         return [settled(settlement, answer) for settlement, answer in zip(settlements, answers, strict=True)]
 
     async def _held(self, partition: int, leases: Sequence[store_pb2.LeaseRef]) -> list[Held]:
         args = [arg for lease in leases for arg in lease_args(lease)]
-        return [Held(state) for state in await self._run(partition, scripts.HELD, *args)]
+        return [Held(state) for state in await self._run(partition, scripts.HELD, items=args)]
 
     # -- time --------------------------------------------------------------------------------------------------------
 
@@ -272,3 +280,11 @@ class RedisStore(Store):
     async def close(self) -> None:
         """As `Store.close`."""
         await self._engine.close()
+
+
+def _creations(creations: Sequence[Creation]) -> list[Argument]:
+    return [argument for creation in creations for argument in creation_args(creation)]
+
+
+def _claimed(more: int, flat: Sequence[Any]) -> Claimed:
+    return Claimed([claimed(*job) for job in zip(*[iter(flat)] * 4, strict=True)], bool(more))

@@ -140,6 +140,7 @@ local function grant(job, i)
   redis.call("ZADD", keys.lease, job.deadline, ref)
   effects.count(job.ns, job.queue, "ready", -1)
   effects.count(job.ns, job.queue, "running", 1)
+  effects.taken(job.ns, job.queue)
   job.fields[2] = pack_state(job)
   return lease_token, ref
 end
@@ -164,41 +165,42 @@ local function repeat_answer(refs)
   end
 end
 
-local earlier = redis.call("GET", keys.claimed(token))
-if earlier then
-  repeat_answer(earlier)
-else
-  local levels = {}
-  for _, item in ipairs(items) do
-    for _, priority in ipairs(redis.call("ZREVRANGE", keys.priorities(item.ns, item.queue), 0, -1)) do
-      if not full then
-        levels[#levels + 1] = choose_level(item.ns, item.queue, tonumber(priority))
+local function claim_all()
+  local earlier = redis.call("GET", keys.claimed(token))
+  if earlier then
+    repeat_answer(earlier)
+  else
+    local levels = {}
+    for _, item in ipairs(queues) do
+      for _, priority in ipairs(redis.call("ZREVRANGE", keys.priorities(item.ns, item.queue), 0, -1)) do
+        if not full then
+          levels[#levels + 1] = choose_level(item.ns, item.queue, tonumber(priority))
+        end
       end
     end
+    for _, level in ipairs(levels) do
+      leave_level(level)
+    end
+    local refs = {}
+    for i, job in ipairs(taken) do
+      local lease_token, ref = grant(job, i)
+      refs[i] = ref
+      add(job, lease_token, job.fields)
+    end
+    if #refs > 0 then
+      redis.call("SET", keys.claimed(token), table.concat(refs, "\n"), "PX", CLAIM_REPEATABLE)
+    end
   end
-  for _, level in ipairs(levels) do
-    leave_level(level)
-  end
-  local refs = {}
-  for i, job in ipairs(taken) do
-    local lease_token, ref = grant(job, i)
-    refs[i] = ref
-    add(job, lease_token, job.fields)
-  end
-  if #refs > 0 then
-    redis.call("SET", keys.claimed(token), table.concat(refs, "\n"), "PX", CLAIM_REPEATABLE)
-  end
-end
 
-for _, item in ipairs(items) do
-  if waiters.has_ready(item.ns, item.queue) then
-    answer[1] = 1
+  for _, item in ipairs(queues) do
+    if waiters.has_ready(item.ns, item.queue) then
+      answer[1] = 1
+    end
   end
-end
-if waiting == 1 and answer[1] == 0 then
-  for _, item in ipairs(items) do
-    waiters.register(item.ns, item.queue, replica)
+  if waiting == 1 and answer[1] == 0 then
+    for _, item in ipairs(queues) do
+      waiters.register(item.ns, item.queue, replica)
+    end
   end
+  return answer
 end
-effects.flush()
-return answer

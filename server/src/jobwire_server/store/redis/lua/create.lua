@@ -101,9 +101,10 @@ local function create(item)
   return { CODE_OK, fields[2], pack_state(job) }
 end
 
-local answers = {}
-for i, item in ipairs(items) do
-  answers[i] = create(item)
+local function create_all()
+  local answers = {}
+  for i, item in ipairs(items) do
+    answers[i] = create(item)
+  end
+  return answers
 end
-effects.flush()
-return answers

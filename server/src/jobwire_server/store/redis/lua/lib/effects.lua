@@ -15,6 +15,12 @@ function effects.became_ready(ns, queue)
   effects.ready[name] = (effects.ready[name] or 0) + 1
 end
 
+-- A job that this script has just made ready was claimed by it: nobody need know.
+function effects.taken(ns, queue)
+  local name = ns .. US .. queue
+  effects.ready[name] = (effects.ready[name] or 0) - 1
+end
+
 function effects.notify(replica, ...)
   effects.notices[#effects.notices + 1] = { replica, table.concat({ ... }, US) }
 end
