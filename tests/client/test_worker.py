@@ -287,7 +287,11 @@ async def test_a_second_stop_ends_the_grace(client: jobwire.Client) -> None:
     assert await status_of(client, job.id) == "PENDING"
 
 
-async def test_a_cancelled_worker_gives_back_what_it_holds(client: jobwire.Client) -> None:
+@pytest.mark.parametrize("draining", [False, True])
+async def test_a_cancelled_worker_gives_back_what_it_holds(
+    client: jobwire.Client, caplog: pytest.LogCaptureFixture, draining: bool
+) -> None:
+    caplog.set_level(logging.INFO, "jobwire.worker")
     worker = jobwire.Worker(client, queues="q")
     begun = asyncio.Event()
 
@@ -299,6 +303,9 @@ async def test_a_cancelled_worker_gives_back_what_it_holds(client: jobwire.Clien
     task = asyncio.create_task(worker.serve())
     job = await client.create(queue="q", ttl=60)
     await begun.wait()
+    if draining:
+        worker.stop()
+        await wait_until(lambda: "draining" in caplog.text)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

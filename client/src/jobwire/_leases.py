@@ -108,9 +108,9 @@ class LeaseKeeper:
         self._thread.join()
 
     def hold(self, lease: Lease) -> None:
-        """Takes a lease into care."""
+        """Takes a lease into care, unless it is."""
         with self._changed:
-            self._leases[lease.ref.token] = lease
+            self._leases.setdefault(lease.ref.token, lease)
             if lease.due < self._wake:
                 self._changed.notify()
 

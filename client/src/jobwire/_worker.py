@@ -172,36 +172,39 @@ class Worker:
     async def _serve(self, feed: Feed) -> None:
         feeding = asyncio.create_task(feed.run(), name="jobwire-feed")
         stopping = asyncio.create_task(self._stopping.wait())
+        grace = 0.0
         try:
             await asyncio.wait({feeding, stopping}, return_when=asyncio.FIRST_COMPLETED)
             self._stopping.set()
             feed.stop()
             await feeding
-            await self._drain(self._drain_grace)
+            grace = self._drain_grace
         finally:
             stopping.cancel()
             feeding.cancel()
             await asyncio.gather(stopping, feeding, return_exceptions=True)
-            await self._drain(0.0)
+            await self._drain(grace)
 
     async def _drain(self, grace: float) -> None:
         """Gives back what has not begun, waits for the rest, then gives that back too."""
         for run in list(self._runs.values()):
             if not run.begun:
                 run.give_back()
-        if self._tasks and grace > 0:
-            log.info("draining: running=%d grace=%.1f s", sum(run.begun for run in self._runs.values()), grace)
-            hurrying = asyncio.create_task(self._hurrying.wait())
-            done = asyncio.gather(*self._tasks, return_exceptions=True)
-            either: set[asyncio.Future[Any]] = {done, hurrying}
-            await asyncio.wait(either, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        hurrying = asyncio.create_task(self._hurrying.wait())
+        try:
+            if self._tasks and grace > 0:
+                log.info("draining: running=%d grace=%.1f s", sum(run.begun for run in self._runs.values()), grace)
+                ended = asyncio.gather(*self._tasks, return_exceptions=True)
+                either: set[asyncio.Future[Any]] = {ended, hurrying}
+                await asyncio.wait(either, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        finally:
             hurrying.cancel()
-        for run in list(self._runs.values()):
-            run.give_back()
-        if self._tasks:
-            _, left = await asyncio.wait(self._tasks, timeout=_RELEASE_SECONDS)
-            for _ in left:
-                log.warning("a job does not end; it comes back when its lease runs out")
+            for run in list(self._runs.values()):
+                run.give_back()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_RELEASE_SECONDS)
+            for run in self._runs.values():
+                log.warning("does not end, and comes back when its lease runs out: %s", run)
 
     # -- one job -----------------------------------------------------------------------------------------------------
 
