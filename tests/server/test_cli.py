@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+from collections.abc import Iterator
 
 import pytest
+import structlog
 from jobwire_server import __version__, cli
 from jobwire_server.app import running
 from jobwire_server.settings import Settings, without_password
@@ -51,6 +54,17 @@ def test_settings_come_from_the_environment_and_flags_win(monkeypatch: pytest.Mo
     assert (settings.store_url, settings.partitions, settings.listen) == ("memory://", 8, "127.0.0.1:50051")
 
 
+@pytest.fixture
+def own_logs() -> Iterator[None]:
+    """`serve` sets logs up for its whole process, which here is not its own."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("own_logs")
 @pytest.mark.parametrize(
     ("flags", "named"),
     [

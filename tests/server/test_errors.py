@@ -129,7 +129,7 @@ async def test_the_server_has_a_deadline_of_its_own(store: Probe, stub: Stub, mo
     store.gate.clear()
     began = time.monotonic()
     error = await refused(stub.Claim(claim("q")))
-    assert 0.2 <= time.monotonic() - began < 0.5
+    assert 0.2 <= time.monotonic() - began < 1.0
     assert store_error(error).reason == job_pb2.ERROR_REASON_DEADLINE_EXCEEDED
     began = time.monotonic()
     await refused(stub.Claim(claim("q", wait=seconds(0.5))))

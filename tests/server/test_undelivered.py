@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
 
+import grpc
 import pytest
 from jobwire.v1 import job_pb2, store_pb2
 from jobwire_server.dispatch.dispatch import Dispatch
@@ -36,6 +38,12 @@ class Client:
                 raise ConnectionError("gone")
             self.hanging.set()
             await asyncio.Event().wait()
+
+
+async def cancel(stub: Stub, call: grpc.aio.Call) -> None:
+    """Cancels a call, and returns when the server knows: another call on the same connection has overtaken nothing."""
+    call.cancel()
+    await stub.Exists(store_pb2.ExistsRequest(id="a"))
 
 
 async def given_back(store: Probe, job_id: str) -> None:
@@ -90,7 +98,7 @@ async def test_a_call_cancelled_while_it_claims_gives_back(store: Probe, stub: S
     store.gate.clear()
     call = stub.Claim(claim("q"))
     await wait_until(lambda: store.claims == 1)
-    call.cancel()
+    await cancel(stub, call)
     store.gate.set()
     await given_back(store, "a")
 
@@ -101,8 +109,25 @@ async def test_a_waiting_call_cancelled_while_it_claims_gives_back(store: Probe,
     store.gate.clear()
     await stub.Create(create("a", "q"))
     await wait_until(lambda: store.claims == 3)
-    call.cancel()
+    await cancel(stub, call)
     store.gate.set()
+    await given_back(store, "a")
+
+
+async def test_a_call_cancelled_while_it_answers_gives_back(store: Probe, dispatch: Dispatch) -> None:
+    await store.create(create("a", "q"))
+
+    async def handle() -> None:
+        await dispatch.claim(claim("q"))
+        # As gRPC does while it sends the answer.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    handler = asyncio.create_task(handle())
+    await wait_until(lambda: store.claims == 1)
+    await asyncio.sleep(0)
+    handler.cancel()
+    await handler
     await given_back(store, "a")
 
 

@@ -12,6 +12,7 @@ from jobwire.v1 import job_pb2, store_pb2
 from tests.conformance.grpc_store import store_error
 from tests.conformance.requests import RUNNING, SUCCEEDED, claim, complete, create, seconds, update
 from tests.server.probe import Probe, Stub, serving
+from tests.wait import wait_until
 
 
 async def waiting_get(stub: Stub, job_id: str, **fields: object) -> asyncio.Task[store_pb2.GetResponse]:
@@ -112,7 +113,7 @@ async def test_a_claim_sees_what_was_created_before_it() -> None:
 
 async def test_a_claim_tells_an_empty_queue_from_an_engine_that_is_down(store: Probe, stub: Stub) -> None:
     waiting = asyncio.ensure_future(stub.Claim(claim("q", wait=seconds(30))))
-    await stub.Exists(store_pb2.ExistsRequest(id="a"))
+    await wait_until(lambda: store.claims == 2)
     store.go_down()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.Claim(claim("q"))

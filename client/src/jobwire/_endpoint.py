@@ -15,8 +15,14 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     # Servers allow a ping every 10 s.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    # Any ping, not only a keepalive: with another one in flight the timeout above never starts (seen with grpcio 1.82,
+    # where a connection that swallowed everything stood for a minute).
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    # Else the channels of a process share a connection: heartbeats would wait behind payloads, and a new channel could
+    # not replace a connection that is dead.
+    ("grpc.use_local_subchannel_pool", 1),
     # gRPC's own reconnecting waits up to two minutes, far longer than a server's restart.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 5_000),
@@ -33,26 +39,21 @@ class Endpoint:
 
     def channel(self) -> grpc.Channel:
         """A channel for blocking calls, with a connection of its own."""
-        options = self._options(own_connection=True)
+        options = self._options()
         if self.tls is None:
             return grpc.insecure_channel(self.target, options)
         return grpc.secure_channel(self.target, self.tls, options)
 
-    def aio_channel(self, *, own_connection: bool = False) -> grpc.aio.Channel:
-        """A channel for the running event loop; unless it wants its own, channels of a process share a connection."""
-        options = self._options(own_connection)
+    def aio_channel(self) -> grpc.aio.Channel:
+        """A channel for the running event loop, with a connection of its own."""
+        options = self._options()
         if self.tls is None:
             return grpc.aio.insecure_channel(self.target, options)
         return grpc.aio.secure_channel(self.target, self.tls, options)
 
-    def _options(self, own_connection: bool) -> list[tuple[str, int]]:
-        options = list(_OPTIONS)
-        if own_connection:
-            options.append(("grpc.use_local_subchannel_pool", 1))
-        if is_local(self.target):
-            # A proxy named in the environment cannot reach this machine's own addresses.
-            options.append(("grpc.enable_http_proxy", 0))
-        return options
+    def _options(self) -> tuple[tuple[str, int], ...]:
+        # A proxy named in the environment cannot reach this machine's own addresses.
+        return (*_OPTIONS, ("grpc.enable_http_proxy", 0)) if is_local(self.target) else _OPTIONS
 
 
 def is_local(target: str) -> bool:

@@ -1,9 +1,14 @@
-"""A worker's claim stream, reopened whenever it ends."""
+"""A worker's claim stream, reopened whenever it ends.
+
+A thread reads it, so that a job's lease is in the keeper's care from the moment it arrives, whatever the event loop is
+busy with.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -17,26 +22,27 @@ from ._endpoint import Endpoint
 from ._errors import InvalidArgument, JobwireError, PermissionDenied, Unauthenticated, Unimplemented
 from ._leases import LeaseKeeper
 from ._retry import jittered
-from ._stream import ClaimStream
+from ._stream import SyncClaimStream
 
 log = logging.getLogger("jobwire.worker")
 
 _KEEPALIVE_SECONDS = 2.0
 _MISSED = 2
-_GRACE_SECONDS = 0.5
-_TICK_SECONDS = 0.1
-_HELD_MAX = 1_000
-_QUIET_SECONDS, _READ_OUT_SECONDS = 0.1, 1.0
+_SLACK_SECONDS = 0.5
+_DOUBT_SECONDS = 1.0
+_WATCH_SECONDS = 0.25
+_READ_OUT_SECONDS = 0.1
 _REOPEN_FIRST_SECONDS, _REOPEN_CAP_SECONDS = 0.5, 5.0
 _HEALTHY_SECONDS = 5.0
+_HELD_MAX = 1_000
 _HOPELESS = (InvalidArgument, Unauthenticated, PermissionDenied, Unimplemented)
 
 
 class Feed:
-    """Reads a claim stream until stopped and hands on what it brings.
+    """Reads a claim stream until stopped and hands on what it brings, on the reading thread.
 
-    `deliver(job, asked)` gets each job with a local monotonic time before which it cannot have been claimed;
-    `cancel(token)` each request to stop one.
+    `deliver(job, doubtful)` gets each job, and whether it may have been long on its way; `cancel(token)` each request
+    to stop one.
     """
 
     def __init__(
@@ -44,8 +50,8 @@ class Feed:
         endpoint: Endpoint,
         request: store_pb2.ClaimStreamRequest,
         keeper: LeaseKeeper,
-        deliver: Callable[[store_pb2.ClaimedJob, float], None],
-        cancel: Callable[[str], None],
+        deliver: Callable[[store_pb2.ClaimedJob, bool], None],
+        cancel: Callable[[str], object],
     ) -> None:
         self._endpoint = endpoint
         self._request = store_pb2.ClaimStreamRequest()
@@ -56,92 +62,104 @@ class Feed:
         self._deliver = deliver
         self._cancel = cancel
         self._ever_opened = False
-        self._patience = 0.0
-        """How many seconds of silence end a stream."""
-        self._stopped: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._keepalive = _KEEPALIVE_SECONDS
+        self._heard = 0.0
+        self._doubtful_until = 0.0
+        self._stopped = asyncio.Event()
 
     def stop(self) -> None:
         """Ends `run` soon, after what is on its way was read."""
-        if not self._stopped.done():
-            self._stopped.set_result(time.monotonic())
+        self._stopped.set()
 
     async def run(self) -> None:
         """Until `stop`. Raises only when the very first opening is refused for a reason that stays."""
         # A connection of its own: when it swallows messages, a new one is made without harm to other calls.
-        channel = self._endpoint.aio_channel(own_connection=True)
+        channel = self._endpoint.channel()
+        stopping = asyncio.create_task(self._stopped.wait())
         failures = 0
         try:
-            while not self._stopped.done():
+            while not self._stopped.is_set():
                 began = time.monotonic()
                 pause = 0.0
                 try:
-                    await self._read(channel)
+                    await self._read(channel, stopping)
                     why = "the server ended it"
                 except TimeoutError:
                     why = "silent"
-                    await channel.close()
-                    channel = self._endpoint.aio_channel(own_connection=True)
+                    channel.close()
+                    channel = self._endpoint.channel()
                 except JobwireError as error:
                     if not self._ever_opened and isinstance(error, _HOPELESS):
                         raise
                     why = f"{error.code.name}: {error.message}"
                     pause = error.retry_after or 0.0
-                if self._stopped.done():
+                if self._stopped.is_set():
                     return
                 failures = 0 if time.monotonic() - began >= _HEALTHY_SECONDS else failures
                 pause += jittered(_REOPEN_CAP_SECONDS, _REOPEN_FIRST_SECONDS, failures)
                 failures += 1
                 log.warning("claim stream ended (%s), reopening in %.2f s", why, pause)
-                await asyncio.wait({self._stopped}, timeout=pause)
+                await asyncio.wait({stopping}, timeout=pause)
         finally:
-            await channel.close()
+            stopping.cancel()
+            channel.close()
 
-    async def _read(self, channel: grpc.aio.Channel) -> None:
+    async def _read(self, channel: grpc.Channel, stopping: asyncio.Task[Any]) -> None:
         """One stream, to its end. Raises TimeoutError when it falls silent."""
         self._request.epoch += 1
         del self._request.held[:]
         self._request.held.extend(self._keeper.held()[:_HELD_MAX])
-        async with ClaimStream(store_pb2_grpc.StoreStub(channel), self._request) as stream:
-            self._patience = _KEEPALIVE_SECONDS * _MISSED + _GRACE_SECONDS
-            reading = asyncio.create_task(stream.read(), name="jobwire-feed-read")
+        self._heard = time.monotonic()
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with SyncClaimStream(store_pb2_grpc.StoreStub(channel), self._request) as stream:
+            thread = threading.Thread(target=self._pump, args=(stream, ended), name="jobwire-feed", daemon=True)
+            thread.start()
+            either: set[asyncio.Future[Any]] = {ended, stopping}
             try:
-                # While the loop turns, a message is seen at most a tick after it came. So what is seen now came after
-                # the last time that nothing was there, however long a handler blocked the loop in between.
-                asked, silent = time.monotonic(), 0.0
-                while await self._wait_for(reading, silent):
-                    if not reading.done():
-                        asked = time.monotonic()
-                        silent += _TICK_SECONDS
-                        continue
-                    message = reading.result()
-                    if message is None:
-                        return
-                    self._take(message, asked)
-                    asked, silent = time.monotonic(), 0.0
-                    reading = asyncio.create_task(stream.read(), name="jobwire-feed-read")
+                while not (ended.done() or stopping.done()):
+                    await asyncio.wait(either, timeout=_WATCH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                    if time.monotonic() - self._heard > self._keepalive * _MISSED + _SLACK_SECONDS:
+                        raise TimeoutError
+                await asyncio.wait({ended}, timeout=_READ_OUT_SECONDS)
+                if ended.done():
+                    ended.result()
             finally:
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
+                stream.cancel()
+                thread.join()  # soon: its call is cancelled
 
-    async def _wait_for(self, reading: asyncio.Task[store_pb2.ClaimStreamResponse | None], silent: float) -> bool:
-        """Waits a tick for a message. False: stopped, and nothing more is on its way."""
-        if silent >= self._patience:
-            raise TimeoutError
-        if not self._stopped.done():
-            either: set[asyncio.Future[Any]] = {reading, self._stopped}
-            await asyncio.wait(either, timeout=_TICK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            return True
-        if time.monotonic() >= self._stopped.result() + _READ_OUT_SECONDS:
-            return False
-        await asyncio.wait({reading}, timeout=_QUIET_SECONDS)
-        return reading.done()
+    def _pump(self, stream: SyncClaimStream, ended: asyncio.Future[None]) -> None:
+        """Reads on its own thread."""
+        failure: JobwireError | None = None
+        try:
+            for message in stream:
+                self._take(message, self._is_doubtful())
+        except JobwireError as error:
+            failure = error
 
-    def _take(self, message: store_pb2.ClaimStreamResponse, asked: float) -> None:
+        def end() -> None:
+            if not ended.done():
+                ended.set_exception(failure) if failure else ended.set_result(None)
+
+        ended.get_loop().call_soon_threadsafe(end)
+
+    def _is_doubtful(self) -> bool:
+        """Whether the message that was read just now may have been long on its way.
+
+        Usually it is read as it arrives. But when nothing was heard for longer than keepalives allow, something stood
+        still, perhaps this process, and so what is read now, and for a moment after, may be old.
+        """
+        now = time.monotonic()
+        if now - self._heard > self._keepalive + _SLACK_SECONDS:
+            self._doubtful_until = now + _DOUBT_SECONDS
+        self._heard = now
+        return now < self._doubtful_until
+
+    def _take(self, message: store_pb2.ClaimStreamResponse, doubtful: bool) -> None:
         match message.WhichOneof("event"):
             case "opened":
                 self._ever_opened = True
                 opened = message.opened
-                self._patience = opened.keepalive_interval.ToNanoseconds() / 1e9 * _MISSED + _GRACE_SECONDS
+                self._keepalive = opened.keepalive_interval.ToNanoseconds() / 1e9
                 log.info(
                     "claim stream opened: stream=%s epoch=%d server=%s",
                     opened.stream_id,
@@ -152,7 +170,7 @@ class Feed:
                     self._keeper.ask()
             case "jobs":
                 for claimed in message.jobs.jobs:
-                    self._deliver(claimed, asked)
+                    self._deliver(claimed, doubtful)
             case "cancel":
                 self._cancel(message.cancel.lease.token)
             case "drain":

@@ -3,8 +3,9 @@
 So a blocked event loop keeps its leases; only code that holds the interpreter lock for as long as a lease (a long call
 into C that does not let go of it) still loses them.
 
-Times are of the local monotonic clock. A lease counts as held until its duration after a claim or heartbeat was asked
-for, not answered: the server grants it later than that, so the worker lets go before the server gives the job away.
+Times are of the local monotonic clock. A lease's duration counts from the arrival of its job, then from the sending of
+each heartbeat, and a little is taken off for the job's way here and for cancelling its handler: the worker lets go
+before the server gives the job away.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from enum import Enum
 from types import TracebackType
 from typing import Self
 
@@ -29,49 +31,56 @@ from ._errors import error_of_call
 log = logging.getLogger("jobwire.worker")
 
 _BEATS_PER_LEASE = 3
+_EARLY_SECONDS, _EARLY_PART = 1.0, 0.1
 _RETRY_SECONDS = 1.0
 _PROGRESS_SECONDS = 1.0
 
 
-class Lease:
-    """One held lease. `on_lost` and `on_cancel` are called, from the keeper's thread, when it is lost or when somebody
-    asked to stop the job (then with every heartbeat).
-    """
+class News(Enum):
+    """What the keeper tells of a lease."""
 
-    def __init__(
-        self,
-        claimed: store_pb2.ClaimedJob,
-        asked: float,
-        on_lost: Callable[[], object],
-        on_cancel: Callable[[], object],
-    ) -> None:
+    LOST = "lost"
+    SURE = "sure"
+    """The server says that a lease in doubt is held."""
+    CANCEL = "cancel"
+    """Somebody asked to stop the job; told with every heartbeat."""
+
+
+class Lease:
+    """One held lease. `doubtful`: its job may have been long on its way; the first heartbeat goes at once and tells."""
+
+    def __init__(self, claimed: store_pb2.ClaimedJob, *, doubtful: bool) -> None:
         self.ref = store_pb2.LeaseRef(namespace=claimed.job.namespace, id=claimed.job.id, token=claimed.lease_token)
         self.duration = claimed.lease_duration.ToNanoseconds() / 1e9
-        self.extended = asked
+        self.extended = time.monotonic()
+        self.doubtful = doubtful
         self.progress: job_pb2.Progress | None = None
         self.lost = False
+        self.disowned = False
+        """The server said itself that it is lost."""
         self.settling = False
         """Its settlement is on the way: that it is not held any more says nothing, the settlement's answer does."""
-        self.on_lost = on_lost
-        self.on_cancel = on_cancel
 
     @property
     def deadline(self) -> float:
-        """When it ends, unless a heartbeat extends it."""
-        return self.extended + self.duration
+        """When to let go of it, unless a heartbeat extends it."""
+        return self.extended + self.duration - min(_EARLY_SECONDS, self.duration * _EARLY_PART)
 
     @property
     def due(self) -> float:
         """When to send the next heartbeat."""
-        return self.extended + self.duration / _BEATS_PER_LEASE
+        return 0.0 if self.doubtful else self.extended + self.duration / _BEATS_PER_LEASE
 
 
 class LeaseKeeper:
-    """Holds leases until they are dropped or lost: `with LeaseKeeper(...) as keeper: ...` runs its thread."""
+    """Holds leases until they are dropped or lost: `with LeaseKeeper(...) as keeper: ...` runs its thread, on which
+    `tell` is called with what there is to know of one.
+    """
 
-    def __init__(self, endpoint: Endpoint, worker_id: str) -> None:
+    def __init__(self, endpoint: Endpoint, worker_id: str, tell: Callable[[Lease, News], object]) -> None:
         self._endpoint = endpoint
         self._worker_id = worker_id
+        self._tell = tell
         self._leases: dict[str, Lease] = {}
         self._changed = threading.Condition()
         self._wake = math.inf
@@ -98,15 +107,12 @@ class LeaseKeeper:
         self._channel.close()  # ends a heartbeat that is being sent
         self._thread.join()
 
-    def hold(self, lease: Lease) -> bool:
-        """Takes a lease into care. False: it has run out already, or is in care."""
+    def hold(self, lease: Lease) -> None:
+        """Takes a lease into care, unless it is."""
         with self._changed:
-            if lease.ref.token in self._leases or time.monotonic() >= lease.deadline:
-                return False
-            self._leases[lease.ref.token] = lease
+            self._leases.setdefault(lease.ref.token, lease)
             if lease.due < self._wake:
                 self._changed.notify()
-            return True
 
     def drop(self, lease: Lease) -> None:
         """Ends the care: the lease is settled."""
@@ -170,7 +176,7 @@ class LeaseKeeper:
         lease.lost = True
         del self._leases[lease.ref.token]
         log.warning("lease lost: job=%s/%s: %s", lease.ref.namespace, lease.ref.id, why)
-        lease.on_lost()
+        self._tell(lease, News.LOST)
 
     def _beat(self, held: list[Lease]) -> None:
         for start in range(0, len(held), BATCH):
@@ -188,7 +194,10 @@ class LeaseKeeper:
             )
             sent = self._beaten = time.monotonic()
             # Not past the first deadline: who is not extended until then has to be told.
-            patience = min(min(lease.deadline for lease in leases) - sent, min(lease.duration for lease in leases) / 3)
+            patience = min(
+                min(lease.deadline for lease in leases) - sent,
+                min(lease.duration for lease in leases) / _BEATS_PER_LEASE,
+            )
             try:
                 answer = self._stub.Heartbeat(request, timeout=max(patience, 0.05))
             except grpc.RpcError as error:
@@ -203,11 +212,15 @@ class LeaseKeeper:
             return
         if state == store_pb2.LEASE_STATE_LOST:
             if not lease.settling:
+                lease.disowned = True
                 self._lose(lease, "the server gave it away")
             return
         lease.extended = sent
+        if lease.doubtful:
+            lease.doubtful = False
+            self._tell(lease, News.SURE)
         if state == store_pb2.LEASE_STATE_CANCEL_REQUESTED:
-            lease.on_cancel()
+            self._tell(lease, News.CANCEL)
 
     def _failed(self, leases: list[Lease], progress: list[job_pb2.Progress | None], failure: grpc.RpcError) -> None:
         if self._closed:

@@ -97,10 +97,8 @@ def error_of(error: BaseException, code: str = "") -> job_pb2.JobError:
     )
 
 
-def backoff(job: job_pb2.Job) -> float | None:
-    """The delay before the next attempt where the job has a retry policy: full jitter, as the contract has it."""
-    if not job.HasField("retry"):
-        return None
+def backoff(job: job_pb2.Job) -> float:
+    """The delay before the next attempt, in seconds, after the job's retry policy: full jitter."""
     first = job.retry.initial_backoff.ToNanoseconds() / 1e9 or _BACKOFF_FIRST_SECONDS
     cap = job.retry.max_backoff.ToNanoseconds() / 1e9 or _BACKOFF_CAP_SECONDS
     growth = job.retry.multiplier or _BACKOFF_MULTIPLIER

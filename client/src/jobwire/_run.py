@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -29,6 +30,10 @@ class Run:
         self.lease = lease
         self.context = context
         self.begun = False
+        self.sure = asyncio.Event()
+        """Set once a lease in doubt is known to be held."""
+        if not lease.doubtful:
+            self.sure.set()
         self._task: asyncio.Task[None] | None = None
         self._working = False
         self._give_back = False
@@ -69,6 +74,7 @@ class Run:
         try:
             if self.context.cancelled:
                 raise asyncio.CancelledError
+            await self.sure.wait()
             settlement = returned(self.lease.ref, await handle(self))
         except asyncio.CancelledError as error:
             settlement = self._interrupted(error)
@@ -77,6 +83,10 @@ class Run:
         if not self.lease.lost:
             self.lease.settling = True
             await self._settle(client, settlement)
+        elif not self.lease.disowned:
+            # Nobody but us knows, and the server would count the job against this worker until it hears from it.
+            with contextlib.suppress(JobwireError):
+                await client.settle(released(self.lease.ref))
 
     def _interrupted(self, error: asyncio.CancelledError) -> store_pb2.Settlement:
         if self._stop_asked:

@@ -67,6 +67,7 @@ class SyncClaimStream:
     def __init__(self, stub: store_pb2_grpc.StoreStub, request: store_pb2.ClaimStreamRequest) -> None:
         self._stub = stub
         self._request = request
+        self._cancelled = False
 
     def __enter__(self) -> Self:
         self._call = self._stub.ClaimStream(self._request)
@@ -75,13 +76,19 @@ class SyncClaimStream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Ends the stream, from any thread; the iteration then ends as if the server had ended it."""
+        self._cancelled = True
         self._call.cancel()
 
     def __iter__(self) -> Iterator[store_pb2.ClaimStreamResponse]:
         try:
             yield from self._call
         except grpc.RpcError as error:
-            raise error_of_call(error) from error
+            if not self._cancelled:
+                raise error_of_call(error) from error
 
 
 def raise_unless_cancelled() -> None:

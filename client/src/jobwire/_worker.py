@@ -18,12 +18,12 @@ from typing import Any, TypeVar, cast
 
 import grpc
 
-from jobwire.v1 import store_pb2
+from jobwire.v1 import job_pb2, store_pb2
 
 from ._client import Client, connect
 from ._context import JobContext
 from ._feed import Feed
-from ._leases import Lease, LeaseKeeper
+from ._leases import Lease, LeaseKeeper, News
 from ._outcome import Result, Retry
 from ._requests import DEFAULT_NAMESPACE, Queues, Span, claim_stream_request, queue_refs, seconds
 from ._run import Run
@@ -136,6 +136,7 @@ class Worker:
 
         Raises a JobwireError only when the server refuses the very first claim for a reason that waiting does not mend.
         """
+        self._loop = asyncio.get_running_loop()
         worker_id = self._worker_id or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         async with contextlib.AsyncExitStack() as stack:
             self._client = (
@@ -145,7 +146,7 @@ class Worker:
             )
             self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="jobwire-handler")
             stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
-            self._keeper = stack.enter_context(LeaseKeeper(self._client.endpoint, worker_id))
+            self._keeper = stack.enter_context(LeaseKeeper(self._client.endpoint, worker_id, self._tell))
             request = claim_stream_request(
                 self._queues,
                 namespace=DEFAULT_NAMESPACE,
@@ -157,7 +158,13 @@ class Worker:
                 epoch=0,
                 held=(),
             )
-            feed = Feed(self._client.endpoint, request, self._keeper, self._deliver, self._cancel)
+            feed = Feed(
+                self._client.endpoint,
+                request,
+                self._keeper,
+                self._deliver,
+                lambda token: self._loop.call_soon_threadsafe(self._hear, token, News.CANCEL),
+            )
             log.info("worker started: worker=%s queues=%s", worker_id, [ref.queue for ref in self._queues])
             await self._serve(feed)
             log.info("worker ended: worker=%s", worker_id)
@@ -165,53 +172,53 @@ class Worker:
     async def _serve(self, feed: Feed) -> None:
         feeding = asyncio.create_task(feed.run(), name="jobwire-feed")
         stopping = asyncio.create_task(self._stopping.wait())
+        grace = 0.0
         try:
             await asyncio.wait({feeding, stopping}, return_when=asyncio.FIRST_COMPLETED)
             self._stopping.set()
             feed.stop()
             await feeding
-            await self._drain(self._drain_grace)
+            grace = self._drain_grace
         finally:
             stopping.cancel()
             feeding.cancel()
             await asyncio.gather(stopping, feeding, return_exceptions=True)
-            await self._drain(0.0)
+            await self._drain(grace)
 
     async def _drain(self, grace: float) -> None:
         """Gives back what has not begun, waits for the rest, then gives that back too."""
         for run in list(self._runs.values()):
             if not run.begun:
                 run.give_back()
-        if self._tasks and grace > 0:
-            log.info("draining: running=%d grace=%.1f s", sum(run.begun for run in self._runs.values()), grace)
-            hurrying = asyncio.create_task(self._hurrying.wait())
-            done = asyncio.gather(*self._tasks, return_exceptions=True)
-            either: set[asyncio.Future[Any]] = {done, hurrying}
-            await asyncio.wait(either, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        hurrying = asyncio.create_task(self._hurrying.wait())
+        try:
+            if self._tasks and grace > 0:
+                log.info("draining: running=%d grace=%.1f s", sum(run.begun for run in self._runs.values()), grace)
+                ended = asyncio.gather(*self._tasks, return_exceptions=True)
+                either: set[asyncio.Future[Any]] = {ended, hurrying}
+                await asyncio.wait(either, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        finally:
             hurrying.cancel()
-        for run in list(self._runs.values()):
-            run.give_back()
-        if self._tasks:
-            _, left = await asyncio.wait(self._tasks, timeout=_RELEASE_SECONDS)
-            for _ in left:
-                log.warning("a handler does not end; its job comes back when its lease runs out")
+            for run in list(self._runs.values()):
+                run.give_back()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_RELEASE_SECONDS)
+            for run in self._runs.values():
+                log.warning("does not end, and comes back when its lease runs out: %s", run)
 
     # -- one job -----------------------------------------------------------------------------------------------------
 
-    def _deliver(self, claimed: store_pb2.ClaimedJob, asked: float) -> None:
-        loop = asyncio.get_running_loop()
-        token = claimed.lease_token
-        lease = Lease(
-            claimed,
-            asked,
-            on_lost=functools.partial(loop.call_soon_threadsafe, self._lost, token),
-            on_cancel=functools.partial(loop.call_soon_threadsafe, self._cancel, token),
-        )
-        if not self._keeper.hold(lease):
-            log.warning("lease lost: job=%s/%s: it came too late", claimed.job.namespace, claimed.job.id)
-            return
-        context = JobContext(claimed.job, lease.ref, self._client, functools.partial(self._keeper.report, lease))
-        run = self._runs[token] = Run(claimed.job, lease, context)
+    def _deliver(self, claimed: store_pb2.ClaimedJob, doubtful: bool) -> None:
+        """Takes a job into care, on the feed's thread."""
+        lease = Lease(claimed, doubtful=doubtful)
+        self._keeper.hold(lease)
+        self._loop.call_soon_threadsafe(self._start, claimed.job, lease)
+
+    def _start(self, job: job_pb2.Job, lease: Lease) -> None:
+        if lease.ref.token in self._runs:
+            return  # delivered twice, as a server may that is not sure of the first time
+        context = JobContext(job, lease.ref, self._client, functools.partial(self._keeper.report, lease))
+        run = self._runs[lease.ref.token] = Run(job, lease, context)
         task = run.start(self._client, self._handle)
         self._tasks.add(task)
         task.add_done_callback(functools.partial(self._ended, run))
@@ -225,13 +232,20 @@ class Worker:
         if not task.cancelled() and (error := task.exception()):
             log.error("not settled: %s", run, exc_info=error)
 
-    def _lost(self, token: str) -> None:
-        if run := self._runs.get(token):
-            run.lost()
+    def _tell(self, lease: Lease, news: News) -> None:
+        self._loop.call_soon_threadsafe(self._hear, lease.ref.token, news)
 
-    def _cancel(self, token: str) -> None:
-        if run := self._runs.get(token):
-            run.ask_to_stop()
+    def _hear(self, token: str, news: News) -> None:
+        run = self._runs.get(token)
+        if run is None:
+            return
+        match news:
+            case News.SURE:
+                run.sure.set()
+            case News.LOST:
+                run.lost()
+            case News.CANCEL:
+                run.ask_to_stop()
 
     async def _handle(self, run: Run) -> Result:
         async with self._slots:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import TypeVar
 
@@ -22,7 +23,11 @@ class Background:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def finish(self) -> None:
-        """Waits for everything on its way, and for what that begins."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+    async def finish(self, seconds: float) -> None:
+        """Waits for everything on its way, and for what that begins; cancels what takes longer than that."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            task.cancel()

@@ -27,6 +27,9 @@ _DELAYED = {job_pb2.WAIT_REASON_SCHEDULED, job_pb2.WAIT_REASON_BACKOFF}
 # After these a client has no use for its lease any more.
 _LEASE_GONE = {job_pb2.ERROR_REASON_LEASE_LOST, job_pb2.ERROR_REASON_JOB_NOT_FOUND}
 
+# How long, at the end, an engine may take for what was begun before.
+_FINISH_SECONDS = 1.0
+
 _Request = TypeVar("_Request", store_pb2.CompleteRequest, store_pb2.FailRequest, store_pb2.ReleaseRequest)
 _Response = TypeVar("_Response")
 
@@ -55,7 +58,7 @@ class Dispatch:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._background.finish()
+            await self._background.finish(_FINISH_SECONDS)
 
     def drain(self) -> None:
         """Ends streams and waiting calls, and takes no new ones."""
@@ -104,6 +107,7 @@ class Dispatch:
                         raise draining()
         fitting = next(in_messages(jobs), [])
         self._undelivered.give_back(jobs[len(fitting) :])
+        self._undelivered.unless_answered(fitting)
         return store_pb2.ClaimResponse(jobs=fitting)
 
     async def claim_stream(self, request: store_pb2.ClaimStreamRequest, write: Write) -> None:

@@ -38,6 +38,16 @@ class Undelivered:
             task.add_done_callback(self._give_back_result)
             raise
 
+    def unless_answered(self, jobs: Jobs) -> None:
+        """Gives back if the current task, which is about to answer these jobs, is cancelled before it ends.
+
+        A cancel that comes when the answer is out already is not noticed; then the leases run out.
+        """
+        task = asyncio.current_task()
+        if jobs and task is not None:
+            # gRPC sends the answer in the handler's own task, and does not let its cancel out.
+            task.add_done_callback(lambda done: self.give_back(jobs) if done.cancelling() else None)
+
     def give_back(self, jobs: Jobs) -> None:
         """Releases the leases, soon. If the engine does not answer they run out instead."""
         for start in range(0, len(jobs), limits.BATCH):
