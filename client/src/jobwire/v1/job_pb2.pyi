@@ -352,6 +352,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """[FAILED_PRECONDITION] The deployment cannot give what was asked, e.g. a durability level."""
     ERROR_REASON_ANSWER_TOO_LARGE: _ErrorReason.ValueType  # 20
     """[RESOURCE_EXHAUSTED] The answer would pass 4 MiB; ask for less (view BASIC, fewer items)."""
+    ERROR_REASON_STREAM_SUPERSEDED: _ErrorReason.ValueType  # 21
+    """[ABORTED] A later epoch of the stream's session has a stream on this server."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """`google.rpc.ErrorInfo.reason` of every error we answer (without the prefix `ERROR_REASON_`), with domain
@@ -406,6 +408,8 @@ ERROR_REASON_NOT_CONFIGURED: ErrorReason.ValueType  # 19
 """[FAILED_PRECONDITION] The deployment cannot give what was asked, e.g. a durability level."""
 ERROR_REASON_ANSWER_TOO_LARGE: ErrorReason.ValueType  # 20
 """[RESOURCE_EXHAUSTED] The answer would pass 4 MiB; ask for less (view BASIC, fewer items)."""
+ERROR_REASON_STREAM_SUPERSEDED: ErrorReason.ValueType  # 21
+"""[ABORTED] A later epoch of the stream's session has a stream on this server."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

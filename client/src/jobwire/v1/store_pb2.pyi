@@ -1104,7 +1104,9 @@ class ClaimStreamRequest(_message.Message):
     worker_id: _builtins.str
     """Who claims."""
     session_id: _builtins.str
-    """Drawn once per worker process. Stands for a later release, which ends an older epoch's stream of a session."""
+    """Drawn once per worker process. Of a session, a server keeps only the stream with the latest epoch: an older one ends
+    with ABORTED (STREAM_SUPERSEDED). A client drops jobs that an older stream of its own still brings.
+    """
     epoch: _builtins.int
     """Plus one with every reopening of a session."""
     max_in_flight: _builtins.int

@@ -244,6 +244,8 @@ class StoreServicer(object):
         stop a job held here, and `drain` before the server ends the stream with OK. Ending the stream takes no lease
         away: go on with heartbeats and settlements on any server. Reopen, with jitter, after every end but your own stop
         and after two missed keepalives.
+
+        Errors: ABORTED (STREAM_SUPERSEDED: this session has a later stream here).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

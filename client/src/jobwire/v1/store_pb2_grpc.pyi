@@ -115,6 +115,8 @@ class StoreStub:
     stop a job held here, and `drain` before the server ends the stream with OK. Ending the stream takes no lease
     away: go on with heartbeats and settlements on any server. Reopen, with jitter, after every end but your own stop
     and after two missed keepalives.
+
+    Errors: ABORTED (STREAM_SUPERSEDED: this session has a later stream here).
     """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_store_pb2.HeartbeatRequest, _store_pb2.HeartbeatResponse]
     """Extends many leases at once, each by its duration from now, and reports progress. One result per lease; a lost
@@ -223,6 +225,8 @@ class StoreAsyncStub(StoreStub):
     stop a job held here, and `drain` before the server ends the stream with OK. Ending the stream takes no lease
     away: go on with heartbeats and settlements on any server. Reopen, with jitter, after every end but your own stop
     and after two missed keepalives.
+
+    Errors: ABORTED (STREAM_SUPERSEDED: this session has a later stream here).
     """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_store_pb2.HeartbeatRequest, _store_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Extends many leases at once, each by its duration from now, and reports progress. One result per lease; a lost
@@ -394,6 +398,8 @@ class StoreServicer(metaclass=_abc_1.ABCMeta):
         stop a job held here, and `drain` before the server ends the stream with OK. Ending the stream takes no lease
         away: go on with heartbeats and settlements on any server. Reopen, with jitter, after every end but your own stop
         and after two missed keepalives.
+
+        Errors: ABORTED (STREAM_SUPERSEDED: this session has a later stream here).
         """
 
     @_abc_1.abstractmethod

@@ -45,6 +45,10 @@ class Account:
         """Tokens of those that ran out, and since when (loop time) we know."""
         self.is_silent = False
         """The client has not spoken for `SILENT_SECONDS` since one ran out."""
+        self.is_superseded = False
+        """A later epoch of the client's session has a stream here."""
+        self.cancels: list[store_pb2.StreamCancel] = []
+        """Requests to stop a job, to be sent."""
         self.wake = wake
         self._limit = limit
 
@@ -70,6 +74,17 @@ class Ledger:
             self._accounts[lease.token] = account
         if not account.credit:
             self._checks.setdefault(account, self._loop.time() + CHECK_SECONDS)
+
+    def lease(self, token: str) -> store_pb2.LeaseRef | None:
+        """The lease, if a stream here holds it."""
+        account = self._accounts.get(token)
+        return account.leases.get(token) if account else None
+
+    def ask_to_stop(self, cancel: store_pb2.StreamCancel) -> None:
+        """Somebody asked to stop a job: its stream, if it is here, tells its client."""
+        if account := self._accounts.get(cancel.lease.token):
+            account.cancels.append(cancel)
+            account.wake()
 
     def close(self, account: Account) -> None:
         """Forgets an account. Its leases go on without it."""

@@ -18,6 +18,7 @@ from .background import Background
 from .credit import Ledger
 from .hub import Hub
 from .notices import Notices
+from .sessions import Sessions
 from .stream import ClaimStream, Write, in_messages
 from .timers import Timer
 from .undelivered import Undelivered
@@ -44,12 +45,13 @@ class Dispatch:
         self._hub = Hub(store, self._undelivered, self._background)
         self._ledger = Ledger(store)
         self._watches = Watches(store)
+        self._sessions = Sessions()
         self._timers = [Timer(partition, store, self._hub) for partition in range(store.partitions)]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Timers and notices run for the extent of the context; at its end, what was not delivered is given back."""
-        notices = Notices(self._store, self._hub, self._ledger, self._watches)
+        notices = Notices(self._store, self._hub, self._ledger, self._watches, self._background)
         work = [notices.follow_for_ever(), self._ledger.check_for_ever(), *(t.run_for_ever() for t in self._timers)]
         tasks = [asyncio.create_task(part) for part in work]
         try:
@@ -69,7 +71,10 @@ class Dispatch:
 
     async def create(self, request: store_pb2.CreateRequest) -> store_pb2.CreateResponse:
         """Store.Create."""
-        response = await self._store.create(request)
+        outcome = await self._hub.hand_off(request)
+        if isinstance(outcome, StoreError):
+            raise outcome
+        response = outcome or await self._store.create(request)
         self._arm_for(response.job)
         return response
 
@@ -84,6 +89,16 @@ class Dispatch:
         """Store.Update."""
         response = await self._store.update(request)
         self._arm_for(response.job)
+        return response
+
+    async def cancel(self, request: store_pb2.CancelRequest) -> store_pb2.CancelResponse:
+        """Store.Cancel."""
+        response = await self._store.cancel(request)
+        if response.outcome == store_pb2.CANCEL_OUTCOME_REQUESTED:
+            # Both by the engine's clock, near enough: the revocation is due no later than this.
+            cancel, job = response.job.cancel, response.job
+            seconds = (timestamp_ms(cancel.deadline) - timestamp_ms(job.update_time)) / 1_000
+            self._timers[self._store.partition_of(job.namespace, job.id)].arm(seconds)
         return response
 
     async def get(self, request: store_pb2.GetRequest) -> store_pb2.GetResponse:
@@ -116,9 +131,10 @@ class Dispatch:
         claim = store_pb2.ClaimRequest(
             queues=request.queues, worker_id=request.worker_id, lease_duration=request.lease_duration
         )
-        with self._hub.listening(claim) as listener:
-            held = await self._still_held(request.held)
-            await ClaimStream(request, write, listener, self._ledger, self._undelivered).run(held)
+        with self._hub.listening(claim, duration_ms(request.receipt_timeout)) as listener:
+            stream = ClaimStream(request, write, listener, self._ledger, self._undelivered)
+            with self._sessions.opened(request.session_id, request.epoch, stream.account):
+                await stream.run(await self._still_held(request.held))
 
     # -- heartbeat and settle ----------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from jobwire.v1 import store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Store
+from jobwire_server.store.base import Claimed, Outcome, Store
 from jobwire_server.store.errors import StoreError
 
 from .background import Background
@@ -46,8 +46,10 @@ class Hub:
         self._moment = 0
 
     @contextlib.contextmanager
-    def listening(self, request: store_pb2.ClaimRequest) -> Iterator[Listener]:
+    def listening(self, request: store_pb2.ClaimRequest, receipt_ms: int = 0) -> Iterator[Listener]:
         """A listener to the request's queues (validated), for the extent of the context.
+
+        With `receipt_ms`, its leases last only that long until their first heartbeat.
 
         Raises:
             StoreError: DRAINING.
@@ -57,12 +59,13 @@ class Hub:
         names = [(ref.namespace or limits.DEFAULT_NAMESPACE, ref.queue) for ref in request.queues]
         for name in names:
             self._lines.setdefault(name, Line(*name, self.partitions)).listeners += 1
-        listener = Listener(self, request, [self._lines[name] for name in names])
+        listener = Listener(self, request, [self._lines[name] for name in names], receipt_ms)
         self._listeners.add(listener)
         try:
             yield listener
         finally:
             self._listeners.remove(listener)
+            self._undelivered.give_back(listener.handed)
             for name in names:
                 self._leave(name)
 
@@ -73,6 +76,39 @@ class Hub:
             StoreError: the engine refused.
         """
         return await self._undelivered.unless_cancelled(self._claim_from(listener, partition, wanted))
+
+    async def hand_off(self, request: store_pb2.CreateRequest) -> Outcome | None:
+        """Creates and claims in one step for a listener that waits here for the job's queue. None: there is none.
+
+        Raises:
+            StoreError: the request is invalid, or the engine refused.
+        """
+        job = request.job
+        line = self._lines.get((job.namespace or limits.DEFAULT_NAMESPACE, job.queue))
+        if line is None or not line.idle or request.HasField("delay") or job.HasField("run_time"):
+            return None
+        listener = next(iter(line.idle))
+        # A caller that is cancelled leaves the jobs to the listener all the same.
+        return await asyncio.shield(self._background.start(self._hand_off(listener, request)))
+
+    async def _hand_off(self, listener: Listener, request: store_pb2.CreateRequest) -> Outcome:
+        moment, asked_at = self._next_moment(), asyncio.get_running_loop().time()
+        wanted = listener.engage()
+        jobs: list[store_pb2.ClaimedJob] = []
+        try:
+            outcome, claimed = await self._store.hand_off(
+                request, listener.request, wanted, receipt_ms=listener.receipt_ms
+            )
+            jobs = claimed.jobs
+            if not isinstance(outcome, StoreError):
+                partition = self._store.partition_of(outcome.job.namespace, outcome.job.id)
+                self._note(listener, partition, wanted, claimed, moment, asked_at)
+        finally:
+            if listener in self._listeners:
+                listener.give(jobs)
+            else:
+                self._undelivered.give_back(jobs)
+        return outcome
 
     def told(self, partition: int, name: QueueName) -> None:
         """A job became ready: wakes one listener. If none can take it, another replica's may."""
@@ -118,11 +154,21 @@ class Hub:
             line.ask(partition)
         asked_at = asyncio.get_running_loop().time()
         try:
-            claimed = await self._store.claim_from(partition, listener.request, wanted, waiting=True)
+            claimed = await self._store.claim_from(
+                partition, listener.request, wanted, receipt_ms=listener.receipt_ms, waiting=True
+            )
         except BaseException:
             for line in lines:
                 line.put_off(partition, asked_at + LOOK_SECONDS)
             raise
+        self._note(listener, partition, wanted, claimed, moment, asked_at)
+        return claimed.jobs
+
+    def _note(
+        self, listener: Listener, partition: int, wanted: int, claimed: Claimed, moment: int, asked_at: float
+    ) -> None:
+        """What a claim says about the queues that it asked for."""
+        lines = listener.lines
         if claimed.more:
             for line in lines:
                 line.found_more(partition)
@@ -133,7 +179,6 @@ class Hub:
                 line.found_empty(partition, moment, asked_at + _REGISTERED_SECONDS)
                 if len(claimed.jobs) >= wanted and line.may_have(partition, asked_at):
                     self._wake_or_pass_on(partition, line)
-        return claimed.jobs
 
     async def _look(self, partition: int, names: Sequence[QueueName]) -> None:
         moment = self._next_moment()

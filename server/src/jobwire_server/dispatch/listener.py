@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 class Listener:
     """Made by `Hub.listening`. `take` is for one task at a time; `wake` is for anybody."""
 
-    def __init__(self, hub: Hub, request: store_pb2.ClaimRequest, lines: Sequence[Line]) -> None:
+    def __init__(self, hub: Hub, request: store_pb2.ClaimRequest, lines: Sequence[Line], receipt_ms: int) -> None:
         self.request = request
         self.lines = lines
+        self.receipt_ms = receipt_ms
+        self.wanted = 0
+        """While asleep: how many jobs it has room for."""
+        self.handed: list[store_pb2.ClaimedJob] = []
+        """Claimed for it by others, to be taken next."""
         self._hub = hub
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
@@ -40,16 +45,33 @@ class Listener:
             StoreError: the engine refused the claim.
         """
         self._woken.clear()
+        if self.handed:
+            return self._take_handed()
         while wanted > 0 and not self.is_draining and (partition := self._next_partition()) is not None:
             if jobs := await self._hub.claim_from(self, partition, wanted):
                 return jobs
+        self.wanted = wanted
         await self._sleep(until, idle=wanted > 0)
-        return []
+        return self._take_handed()
+
+    def engage(self) -> int:
+        """Ends its idleness, not its sleep: somebody claims for it. How many jobs it has room for."""
+        self._leave_idle()
+        return self.wanted
+
+    def give(self, jobs: Sequence[store_pb2.ClaimedJob]) -> None:
+        """Ends its sleep with these jobs, or with none."""
+        self.handed += jobs
+        self.wake()
 
     def wake(self) -> None:
         """Ends the sleep, or keeps the next one from beginning."""
         self._leave_idle()
         self._woken.set()
+
+    def _take_handed(self) -> list[store_pb2.ClaimedJob]:
+        jobs, self.handed = self.handed, []
+        return jobs
 
     def _next_partition(self) -> int | None:
         now = self._loop.time()

@@ -48,15 +48,19 @@ class ClaimStream:
         self._max_in_flight = request.max_in_flight or 1
         self._keepalive_ms = duration_ms(request.keepalive_interval) or limits.KEEPALIVE_DEFAULT_MS
         self._keepalive_at = 0.0
-        self._account = Account(self._max_in_flight, listener.wake)
+        self.account = Account(self._max_in_flight, listener.wake)
 
     async def run(self, held: Sequence[store_pb2.LeaseRef]) -> None:
         """Serves the stream until the server drains. `held`: the leases that its client still holds."""
         _log.info("stream opened", stream=self.stream_id, worker=self._request.worker_id, held=len(held))
-        self._ledger.add(self._account, held)
+        self._ledger.add(self.account, held)
         try:
             await self._send(self._opened(held))
-            while not (self._listener.is_draining or self._account.is_silent):
+            while not (self._listener.is_draining or self.account.is_silent):
+                if self.account.is_superseded:
+                    raise superseded()
+                while self.account.cancels:
+                    await self._send(store_pb2.ClaimStreamResponse(cancel=self.account.cancels.pop(0)))
                 jobs = await self._take()
                 if jobs:
                     await self._deliver(jobs)
@@ -64,12 +68,12 @@ class ClaimStream:
                     await self._send(store_pb2.ClaimStreamResponse(keepalive=store_pb2.StreamKeepalive()))
             await self._send(store_pb2.ClaimStreamResponse(drain=store_pb2.StreamDrain()))
         finally:
-            self._ledger.close(self._account)
-            _log.info("stream ended", stream=self.stream_id, in_flight=len(self._account.leases))
+            self._ledger.close(self.account)
+            _log.info("stream ended", stream=self.stream_id, in_flight=len(self.account.leases))
 
     async def _take(self) -> Sequence[store_pb2.ClaimedJob]:
         try:
-            return await self._listener.take(self._account.credit, self._keepalive_at)
+            return await self._listener.take(self.account.credit, self._keepalive_at)
         except StoreError as error:
             # A stream outlives an engine that is away for a while: the hub lets nobody claim again before a look.
             if error.reason in _PASSING:
@@ -78,7 +82,7 @@ class ClaimStream:
 
     async def _deliver(self, jobs: Sequence[store_pb2.ClaimedJob]) -> None:
         # Counted before they are written: a settlement may be back before the write returns.
-        self._ledger.add(self._account, map(lease_of, jobs))
+        self._ledger.add(self.account, map(lease_of, jobs))
         written = 0
         try:
             for batch in in_messages(jobs):
@@ -102,6 +106,13 @@ class ClaimStream:
         opened.held_tokens.extend(lease.token for lease in held)
         opened.server_version = __version__
         return message
+
+
+def superseded() -> StoreError:
+    """STREAM_SUPERSEDED."""
+    return StoreError(
+        job_pb2.ERROR_REASON_STREAM_SUPERSEDED, "a later epoch of this session has a stream on this server"
+    )
 
 
 def in_messages(jobs: Sequence[store_pb2.ClaimedJob]) -> Iterator[list[store_pb2.ClaimedJob]]:

@@ -100,7 +100,7 @@ class StoreServicer(store_pb2_grpc.StoreServicer):
 
     async def Cancel(self, request: store_pb2.CancelRequest, context: Context) -> store_pb2.CancelResponse:
         """Store.Cancel."""
-        return await self._calls.answer(context, self._store.cancel, request)
+        return await self._calls.answer(context, self._dispatch.cancel, request)
 
     async def ReclaimStale(
         self, request: store_pb2.ReclaimStaleRequest, context: Context
