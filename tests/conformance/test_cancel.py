@@ -72,14 +72,6 @@ async def test_a_state_only_job_keeps_its_expiry(bench: Bench) -> None:
     assert (await cancel(bench, "a")).outcome == store_pb2.CANCEL_OUTCOME_ALREADY_ENDED
 
 
-async def test_a_running_job_is_not_served_yet(bench: Bench) -> None:
-    await bench.add("a", "q")
-    claimed = await bench.take("q")
-    error = await refusal(cancel(bench, "a"))
-    assert error.reason == job_pb2.ERROR_REASON_NOT_SERVED
-    assert not (await bench.verbs.complete(complete(claimed))).repeated_call
-
-
 async def test_unknown_and_limits(bench: Bench) -> None:
     assert (await refusal(cancel(bench, "never"))).reason == job_pb2.ERROR_REASON_JOB_NOT_FOUND
     await bench.add("a", "q")

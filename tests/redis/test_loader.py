@@ -17,7 +17,7 @@ def test_a_file_comes_once_and_after_what_it_includes() -> None:
         "base": "base()",
     }
 
-    text = resolve("verb", files.__getitem__)
+    text = resolve("verb", read=files.__getitem__)
 
     assert [line for line in text.splitlines() if line.endswith("()")] == ["base()", "a()", "b()", "verb()"]
     assert "@include" not in text
@@ -27,12 +27,12 @@ def test_a_cycle_is_named() -> None:
     files = {"a": "--- @include b", "b": "--- @include c", "c": "--- @include a"}
 
     with pytest.raises(ScriptError, match="a -> b -> c -> a"):
-        resolve("a", files.__getitem__)
+        resolve("a", read=files.__getitem__)
 
 
 def test_a_file_that_includes_itself_is_a_cycle() -> None:
     with pytest.raises(ScriptError, match="a -> a"):
-        resolve("a", {"a": "--- @include a"}.__getitem__)
+        resolve("a", read={"a": "--- @include a"}.__getitem__)
 
 
 def test_a_missing_file_is_named() -> None:
@@ -44,13 +44,13 @@ def test_an_include_given_twice_is_refused() -> None:
     files = {"a": "--- @include b\n--- @include b", "b": ""}
 
     with pytest.raises(ScriptError, match="twice"):
-        resolve("a", files.__getitem__)
+        resolve("a", read=files.__getitem__)
 
 
 async def test_parameters_items_and_texts_arrive_by_name_and_type(engine: Engine) -> None:
     head = preamble(
         params=(("count", INT), ("title", STR)),
-        item=(("size", INT), ("name", STR)),
+        lists={"items": (("size", INT), ("name", STR)), "others": (("name", STR),)},
         constants={"LIMIT": 7, "MARK": 'a"\n\\'},
         texts={"note": (("number", INT), ("text", STR))},
     )
@@ -58,10 +58,11 @@ async def test_parameters_items_and_texts_arrive_by_name_and_type(engine: Engine
         local note = {}
         unpack_note(note, "5\\nfive")
         note.number = note.number + 1
-        return {count + LIMIT, title, MARK, items[2].size + 1, items[2].name, #items, pack_note(note), PREFIX}
+        local second, other = items[2], others[1].name
+        return {count + LIMIT, title, MARK, second.size + 1, second.name, #items, other, pack_note(note), PREFIX}
     """
 
     async with engine.client() as client:
-        answer = await client.eval(head + body, 1, "k:", "3", "t", "10", "x", "20", "y")
+        answer = await client.eval(head + body, 1, "k:", "3", "t", "2", "10", "x", "20", "y", "1", "z")
 
-    assert answer == [10, b"t", b'a"\n\\', 21, b"y", 2, b"6\nfive", b"k:"]
+    assert answer == [10, b"t", b'a"\n\\', 21, b"y", 2, b"z", b"6\nfive", b"k:"]

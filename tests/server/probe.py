@@ -11,10 +11,11 @@ import grpc
 from jobwire.v1 import store_pb2, store_pb2_grpc
 from jobwire_server.app import running
 from jobwire_server.settings import Settings
-from jobwire_server.store.base import Claimed, Notice, NoticeKind
+from jobwire_server.store.base import Claimed, Notice, NoticeKind, Outcome, Wish
 from jobwire_server.store.errors import engine_unavailable
 from jobwire_server.store.memory import MemoryStore
 from jobwire_server.store.memory.step import Step
+from jobwire_server.store.prepare import Creation
 
 from tests.conformance.requests import seconds
 
@@ -33,6 +34,8 @@ class Probe(MemoryStore):
         super().__init__(partitions=partitions, sweep_interval_ms=0, **options)
         self.claims = 0
         """How many claims were made through this replica."""
+        self.handed = 0
+        """How many of these were part of a hand-off."""
         self.deaf = False
         """Notices are lost."""
         self.failure: Callable[[], BaseException] | None = None
@@ -61,21 +64,20 @@ class Probe(MemoryStore):
             if not self.deaf or notice.kind is NoticeKind.RESUMED:
                 yield notice
 
-    async def _claim(
-        self,
-        partition: int,
-        queues: Sequence[tuple[str, str]],
-        max_jobs: int,
-        max_bytes: int,
-        lease_ms: int,
-        worker_id: str,
-        token: str,
-        waiting: bool,
-    ) -> Claimed:
+    async def _claim(self, partition: int, wish: Wish) -> Claimed:
         self.claims += 1
-        claimed = await super()._claim(partition, queues, max_jobs, max_bytes, lease_ms, worker_id, token, waiting)
+        claimed = await super()._claim(partition, wish)
         await self.gate.wait()
         return claimed
+
+    async def _hand_off(
+        self, partition: int, creations: Sequence[Creation], wish: Wish
+    ) -> tuple[list[Outcome], Claimed]:
+        self.claims += 1
+        self.handed += 1
+        answer = await super()._hand_off(partition, creations, wish)
+        await self.gate.wait()
+        return answer
 
     def _step(self, partition: int) -> Step:
         if self.failure is not None:

@@ -107,7 +107,7 @@ async def test_a_waiting_call_cancelled_while_it_claims_gives_back(store: Probe,
     call = stub.Claim(claim("q", wait=seconds(10)))
     await wait_until(lambda: store.claims == 2)
     store.gate.clear()
-    await stub.Create(create("a", "q"))
+    await store.beside().create(create("a", "q"))  # through another replica: no hand-off
     await wait_until(lambda: store.claims == 3)
     await cancel(stub, call)
     store.gate.set()
