@@ -293,9 +293,14 @@ class Store(ABC):
         for step in range(self.partitions):
             partition = (self._next_partition + step) % self.partitions
             await self._keep_swept(partition)
-            claimed = await self.claim_from(
-                partition, request, wanted - len(answer.jobs), limits.ANSWER_BYTES - size, waiting=False
-            )
+            try:
+                claimed = await self.claim_from(
+                    partition, request, wanted - len(answer.jobs), limits.ANSWER_BYTES - size, waiting=False
+                )
+            except StoreError:
+                if answer.jobs:  # their leases stand: an error in their place would cost each an attempt
+                    break
+                raise
             answer.jobs.extend(claimed.jobs)
             size += sum(job.ByteSize() for job in claimed.jobs)
             if len(answer.jobs) == wanted or size >= limits.ANSWER_BYTES // 2:

@@ -13,6 +13,10 @@ from jobwire.v1 import job_pb2, store_pb2
 
 MESSAGE_BYTES = 1_000
 
+# What the server itself writes into a job's `error`.
+LEASE_EXPIRED = job_pb2.JobError(code="LEASE_EXPIRED", message="the lease ran out without a heartbeat")
+EXPIRED = job_pb2.JobError(code="EXPIRED", message="nobody claimed the job within its queue timeout")
+
 _INVALID_ARGUMENT, _DEADLINE_EXCEEDED, _NOT_FOUND, _ALREADY_EXISTS, _PERMISSION_DENIED = 3, 4, 5, 6, 7
 _RESOURCE_EXHAUSTED, _FAILED_PRECONDITION, _ABORTED, _UNIMPLEMENTED, _UNAVAILABLE = 8, 9, 10, 12, 14
 _UNAUTHENTICATED = 16

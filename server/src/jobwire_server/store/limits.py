@@ -60,7 +60,7 @@ ATTEMPTS_KEPT = 8
 SWEEP_SLICE = 500
 SWEEP_INTERVAL_MS = 500
 
-# How long a replica counts as waiting for a queue without saying so again; it says so every sweep interval.
+# How long a replica counts as waiting for a queue without saying so again; it says so about every second.
 WAITER_EXPIRY_MS = 3 * SECOND_MS
 
 # The engine's own expiry of a record is only the backstop of the logical one.

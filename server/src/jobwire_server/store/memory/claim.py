@@ -14,10 +14,6 @@ from .partition import Claim
 from .record import Lease, Record
 from .step import Step
 
-# How long a claim is remembered for a repeat of it, and what an answer adds to a job's payload at most, on average.
-_REPEAT_MS = 10_000
-_OVERHEAD_BYTES = 2_048
-
 
 def claim(step: Step, wish: Wish) -> Claimed:
     """Takes the next jobs: queues in the order asked, then as `Ready.next` says.
@@ -25,7 +21,7 @@ def claim(step: Step, wish: Wish) -> Claimed:
     A repeat under the same token answers the leases it still holds, and takes nothing.
     """
     claims = step.partition.claims
-    for token in [token for token, claim in claims.items() if claim.time + _REPEAT_MS <= step.now]:
+    for token in [token for token, claim in claims.items() if claim.time + limits.CLAIM_REPEATABLE_MS <= step.now]:
         del claims[token]
     if wish.token not in claims:
         claims[wish.token] = Claim(step.now, [record.name for record in _take(step, wish)])
@@ -63,7 +59,7 @@ def _take(step: Step, wish: Wish) -> list[Record]:
     taken: list[Record] = []
     size = 0
     for record in _in_turn(step, wish.queues):
-        size += len(record.job.payload) + _OVERHEAD_BYTES
+        size += len(record.job.payload) + limits.ENVELOPE_BYTES
         if len(taken) == wish.max_jobs or (taken and size > wish.max_bytes):
             break
         job_lease = record.job.lease_duration.ToMilliseconds()

@@ -12,6 +12,7 @@ from jobwire.v1 import job_pb2
 
 from jobwire_server.store import limits
 from jobwire_server.store.base import Notice, NoticeKind
+from jobwire_server.store.errors import LEASE_EXPIRED
 from jobwire_server.store.times import duration_ms, set_timestamp
 
 from .partition import Partition, State
@@ -200,7 +201,7 @@ class Step:
             job.losses += 1
             job.undelivered = 0
             self.end_attempt(record, job_pb2.ATTEMPT_OUTCOME_LOST)
-            job.error.CopyFrom(job_pb2.JobError(code="LEASE_EXPIRED", message="the lease ran out without a heartbeat"))
+            job.error.CopyFrom(LEASE_EXPIRED)
             if job.failures + job.losses >= job.max_attempts:
                 self.end(record, job_pb2.JOB_STATUS_FAILED)
             else:

@@ -8,7 +8,7 @@ from jobwire.v1 import job_pb2
 
 from jobwire_server.store import limits
 from jobwire_server.store.base import Sweep
-from jobwire_server.store.errors import invalid
+from jobwire_server.store.errors import EXPIRED, invalid
 from jobwire_server.store.times import timestamp_ms
 
 from .order import Order
@@ -77,8 +77,7 @@ def _standing(step: Step, timer: Order[Name], entries: list[tuple[int, Name]]) -
 
 def _expire(step: Step, record: Record) -> None:
     """Rule 10: nobody claimed it within its queue timeout."""
-    error = job_pb2.JobError(code="EXPIRED", message="nobody claimed the job within its queue timeout")
-    record.job.error.CopyFrom(error)
+    record.job.error.CopyFrom(EXPIRED)
     step.end(record, job_pb2.JOB_STATUS_FAILED)
     step.changed(record)
 

@@ -98,8 +98,7 @@ def created(creation: Creation, answer: Sequence[Any]) -> Outcome:
         case Code.LEASE_LOST:
             return lease_lost(job.parent_id)
         case _:
-            field = "delay" if creation.delay_ms else "job.run_time"
-            return invalid(field, "is more than 366 days ahead")
+            return invalid("job.run_time", "is more than 366 days ahead")
 
 
 # -- the owner's changes ---------------------------------------------------------------------------------------------

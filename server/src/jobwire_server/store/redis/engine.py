@@ -100,13 +100,13 @@ class Engine:
             while self._waiting:
                 calls = [call for call in self._waiting[:_PIPELINE] if not call.answer.done()]
                 del self._waiting[:_PIPELINE]
+                # Nobody may be left waiting, whatever goes wrong here.
                 try:
                     await self._settle(calls)
-                except BaseException as error:
-                    # Nobody may be left waiting, whatever went wrong here.
-                    for call in calls:
-                        if not call.answer.done():
-                            call.answer.set_exception(_as_store_error(_plain(error)))
+                except Exception as error:
+                    _fail(calls, error)
+                except asyncio.CancelledError:
+                    _fail(calls + self._waiting, exceptions.ConnectionError("the store is closing"))
                     raise
         finally:
             self._flushing = None
@@ -163,8 +163,10 @@ class Engine:
         return answers
 
 
-def _plain(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else exceptions.ConnectionError("the store is closing")
+def _fail(calls: list[_Call], error: Exception) -> None:
+    for call in calls:
+        if not call.answer.done():
+            call.answer.set_exception(_as_store_error(error))
 
 
 def is_refusal(error: BaseException) -> bool:

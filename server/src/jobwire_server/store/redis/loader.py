@@ -61,7 +61,7 @@ def resolve(*names: str, read: Callable[[str], str] = read_file) -> str:
 def preamble(
     params: Declaration,
     lists: Mapping[str, Declaration],
-    constants: Mapping[str, int | str],
+    constants: Mapping[str, int | Sequence[str]],
     texts: Mapping[str, Declaration],
 ) -> str:
     """Names for what a script is given.
@@ -72,7 +72,7 @@ def preamble(
     """
     lines = ["local PREFIX = KEYS[1]"]
     for name, value in constants.items():
-        lines.append(f"local {name} = {value if isinstance(value, int) else _quoted(value)}")
+        lines.append(f"local {name} = {_literal(value)}")
     for index, (name, kind) in enumerate(params, start=1):
         lines.append(f"local {name} = {_typed(f'ARGV[{index}]', kind)}")
     lines.append(f"local at = {len(params) + 1}")
@@ -153,6 +153,12 @@ def _text_functions(name: str, declaration: Declaration) -> str:
 
 def _typed(expression: str, kind: str) -> str:
     return f"tonumber({expression})" if kind == INT else expression
+
+
+def _literal(value: int | Sequence[str]) -> str:
+    if isinstance(value, int):
+        return str(value)
+    return _quoted(value) if isinstance(value, str) else f"{{ {', '.join(map(_quoted, value))} }}"
 
 
 def _quoted(text: str) -> str:

@@ -11,7 +11,6 @@ from .engine import is_refusal
 
 # Raised when the layout changes. A release reads its own schema and the one before.
 SCHEMA = 1
-READABLE = {SCHEMA}
 
 PARTITIONS_MAX = 1_024
 
@@ -35,8 +34,8 @@ async def agree_on_partitions(client: Redis, prefix: str, partitions: int | None
         if is_refusal(error):
             raise ValueError("the engine refuses the store's credentials, or one of its commands") from None
         raise engine_unavailable(f"the engine does not answer: {type(error).__name__}") from error
-    if schema not in READABLE:
-        raise ValueError(f"the engine holds schema {schema}; this release reads {sorted(READABLE)}")
+    if schema != SCHEMA:
+        raise ValueError(f"the engine holds schema {schema}; this release reads {SCHEMA}")
     if partitions is not None and partitions != agreed:
         raise ValueError(f"the engine holds {agreed} partitions, not {partitions}; their number is permanent")
     return agreed

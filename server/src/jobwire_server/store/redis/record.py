@@ -84,7 +84,7 @@ FIELDS = (
     *("route", "state", "spec", "ctype", "labels", "error", "progress", "attempts", "cancel"),
     *("kids", "kids_succeeded", "kids_failed", "kids_cancelled", "payload", "result"),
 )
-BASIC_FIELDS = len(FIELDS) - 2
+BASIC_FIELDS = FIELDS[:-2]
 
 _SPEC_FIELDS = ("kind", "retry", "children", "dedup", "trace_context")
 
@@ -107,7 +107,7 @@ def encode_labels(labels: dict[str, str]) -> bytes:
 
 
 def decode(namespace: str, job_id: str, fields: Fields) -> job_pb2.Job:
-    """The job that a script answered as `FIELDS` (cut short after `BASIC_FIELDS` in view BASIC)."""
+    """The job that a script answered as `FIELDS` (in view BASIC: as `BASIC_FIELDS`)."""
     route, state, spec, ctype, labels, error, progress, attempts, cancel, *rest = fields
     job = job_pb2.Job()
     for part in (spec, labels):

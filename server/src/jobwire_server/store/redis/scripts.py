@@ -11,11 +11,11 @@ from typing import NamedTuple
 from jobwire_server.store import limits
 
 from .loader import Declaration, composed, preamble, rehearsed, resolve
-from .record import INT, ROUTE, STATE, STR
+from .record import BASIC_FIELDS, FIELDS, INT, ROUTE, STATE, STR
 
 
 class Code(IntEnum):
-    """First element of a script's answer per item. `store` maps each to an answer or an error, in one place."""
+    """First element of a script's answer per item; `codec` and `store` map it to an answer or error."""
 
     OK = 0
     REPEATED = 1
@@ -32,12 +32,14 @@ class Code(IntEnum):
     RUNNING = 12
 
 
-CONSTANTS: Mapping[str, int | str] = {
+CONSTANTS: Mapping[str, int | Sequence[str]] = {
     **{f"CODE_{code.name}": code.value for code in Code},
     "ATTEMPTS_KEPT": limits.ATTEMPTS_KEPT,
     "BACKSTOP_LIVE": limits.BACKSTOP_LIVE_MS,
     "BACKSTOP_ENDED": limits.BACKSTOP_ENDED_MS,
     "CLAIM_REPEATABLE": limits.CLAIM_REPEATABLE_MS,
+    "BASIC_FIELDS": BASIC_FIELDS,
+    "FULL_FIELDS": FIELDS,
     "ENVELOPE": limits.ENVELOPE_BYTES,
     "UNDELIVERED_MAX": limits.UNDELIVERED_MAX,
     "WAITER_EXPIRY": limits.WAITER_EXPIRY_MS,

@@ -11,6 +11,8 @@ from jobwire_server.store import limits
 from jobwire_server.store.base import Claimed, Held, Notice, Outcome, SettleResponse, Store, Sweep, Wish
 from jobwire_server.store.draw import Draw
 from jobwire_server.store.errors import (
+    EXPIRED,
+    LEASE_EXPIRED,
     StoreError,
     etag_mismatch,
     illegal_transition,
@@ -42,12 +44,8 @@ from .notices import notices
 from .record import STATUS, decode
 from .scripts import Code, Script
 
-_LOST_ERROR = job_pb2.JobError(
-    code="LEASE_EXPIRED", message="the lease ran out without a heartbeat"
-).SerializeToString()
-_EXPIRED_ERROR = job_pb2.JobError(
-    code="EXPIRED", message="nobody claimed the job within its queue timeout"
-).SerializeToString()
+_LOST_ERROR = LEASE_EXPIRED.SerializeToString()
+_EXPIRED_ERROR = EXPIRED.SerializeToString()
 
 
 class RedisStore(Store):

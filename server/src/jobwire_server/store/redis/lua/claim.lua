@@ -133,16 +133,9 @@ local function grant(job, i)
   job.receipt = receipt_ms > 0 and receipt_ms or 0
   job.deadline = now + (job.receipt > 0 and math.min(job.receipt, job.lease_ms) or job.lease_ms)
   job.token, job.owner, job.worker = lease_token, replica, worker
-  record.bump(job)
-  record.save(job)
-  local ref = keys.ref(job.ns, job.id)
-  redis.call("ZREM", keys.due, ref)
-  redis.call("ZADD", keys.lease, job.deadline, ref)
-  effects.count(job.ns, job.queue, "ready", -1)
-  effects.count(job.ns, job.queue, "running", 1)
-  effects.taken(job.ns, job.queue)
+  transition.lease(job)
   job.fields[2] = pack_state(job)
-  return lease_token, ref
+  return lease_token, keys.ref(job.ns, job.id)
 end
 
 local function add(job, lease_token, fields)

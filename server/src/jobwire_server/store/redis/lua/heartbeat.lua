@@ -11,8 +11,7 @@ for i, item in ipairs(items) do
       job.version, job.updated = job.version + 1, now
       record.save(job, "progress", item.progress)
     else
-      redis.call("HSET", keys.job(job.ns, job.id), "state", pack_state(job))
-      redis.call("PEXPIREAT", keys.job(job.ns, job.id), job.deadline + BACKSTOP_LIVE)
+      record.write(job)
     end
     answers[i] = { job.deadline, job.cancel_at > 0 and redis.call("HGET", keys.job(job.ns, job.id), "cancel") }
   else

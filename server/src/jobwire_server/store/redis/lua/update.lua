@@ -42,31 +42,19 @@ end
 
 -- A pending job's new priority and earliest time.
 local function set_start(job, run_at)
-  local ready = job.reason == "R"
-  local other_line = has_priority == 1 and priority ~= job.priority
-  if ready and (other_line or run_at > now) then
-    line.leave(job)
+  if run_at > now then
+    transition.shift(job, "P", "S", run_at, "new")
   end
-  if other_line then
+  local other_line = has_priority == 1 and priority ~= job.priority
+  if other_line and job.reason == "R" then
+    line.leave(job)
+    job.priority = priority
+    line.enter(job, false)
+  elseif other_line then
     job.priority = priority
   end
-  local ref = keys.ref(ns, id)
-  if run_at > now then
-    if ready then
-      effects.count(ns, job.queue, "ready", -1)
-      effects.count(ns, job.queue, "scheduled", 1)
-    end
-    job.reason, job.deadline = "S", run_at
-    redis.call("ZADD", keys.due, job.deadline, ref)
-  elseif has_start == 1 and not ready then
-    effects.count(ns, job.queue, "scheduled", -1)
-    effects.count(ns, job.queue, "ready", 1)
-    job.reason, job.deadline = "R", now + job.queue_timeout
-    job.seq = redis.call("INCR", keys.seq)
-    line.enter(job, false)
-    redis.call("ZADD", keys.due, job.deadline, ref)
-  elseif ready and other_line then
-    line.enter(job, false)
+  if has_start == 1 and run_at <= now and job.reason ~= "R" then
+    transition.shift(job, "P", "R", now + job.queue_timeout, "new")
   end
 end
 

@@ -26,15 +26,9 @@ function record.find(ns, id)
   return job, nil
 end
 
-local BASIC = { "route", "state", "spec", "ctype", "labels", "error", "progress", "attempts", "cancel", "kids",
-  "kids_succeeded", "kids_failed", "kids_cancelled" }
-local FULL = { unpack(BASIC) }
-FULL[#FULL + 1] = "payload"
-FULL[#FULL + 1] = "result"
-
 -- The record's fields as the caller decodes them.
 function record.read(ns, id, full)
-  return redis.call("HMGET", keys.job(ns, id), unpack(full and FULL or BASIC))
+  return redis.call("HMGET", keys.job(ns, id), unpack(full and FULL_FIELDS or BASIC_FIELDS))
 end
 
 function record.etag(job)
@@ -48,12 +42,20 @@ function record.bump(job)
   job.updated = now
 end
 
--- Writes the state and the given further fields (name, value, ...), sets the engine's own expiry, tells the watchers.
-function record.save(job, ...)
+local function backstop(job)
+  return job.deadline + (record.expires(job) and BACKSTOP_ENDED or BACKSTOP_LIVE)
+end
+
+-- Writes the state and the given further fields (name, value, ...), and sets the engine's own expiry.
+function record.write(job, ...)
   local key = keys.job(job.ns, job.id)
   redis.call("HSET", key, "state", pack_state(job), ...)
-  local backstop = record.expires(job) and BACKSTOP_ENDED or BACKSTOP_LIVE
-  redis.call("PEXPIREAT", key, job.deadline + backstop)
+  redis.call("PEXPIREAT", key, backstop(job))
+end
+
+-- The same for a visible change: tells the watchers.
+function record.save(job, ...)
+  record.write(job, ...)
   record.changed(job)
 end
 
@@ -76,8 +78,7 @@ end
 -- The key lives exactly as long as the record.
 function record.keep_dedup(job)
   if job.dedup ~= "" then
-    local backstop = record.expires(job) and BACKSTOP_ENDED or BACKSTOP_LIVE
-    redis.call("PEXPIREAT", keys.dedup(job.dedup), job.deadline + backstop)
+    redis.call("PEXPIREAT", keys.dedup(job.dedup), backstop(job))
   end
 end
 

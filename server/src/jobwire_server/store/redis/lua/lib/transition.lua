@@ -39,9 +39,9 @@ function transition.begin(job, ...)
   record.save(job, ...)
 end
 
--- Moves a job with a queue: `status`, `reason` and `deadline` say where to. `how` is "back" for a job that returns to
--- its old place in line, "new" otherwise. The rest are further fields to write.
-function transition.move(job, status, reason, deadline, how, ...)
+-- Moves a job with a queue to another place, in all but its record: `status`, `reason` and `deadline` say where to.
+-- `how` is "back" for a job that returns to its old place in line, "new" otherwise.
+function transition.shift(job, status, reason, deadline, how)
   local from = transition.place(job)
   if from == "ready" then
     line.leave(job)
@@ -66,12 +66,29 @@ function transition.move(job, status, reason, deadline, how, ...)
     statistics(job, from, -1)
     statistics(job, to, 1)
   end
+end
+
+-- The same with the record; the rest are further fields to write.
+function transition.move(job, status, reason, deadline, how, ...)
+  transition.shift(job, status, reason, deadline, how)
   record.bump(job)
-  if to == "ended" then
+  if record.ended(job) then
     record.count_child(job, record.KIDS[job.status], 1)
     record.keep_dedup(job)
   end
   record.save(job, ...)
+end
+
+-- From the line, which it has left already, to a worker. (Many jobs leave a line at once: see `claim.lua`.)
+function transition.lease(job, ...)
+  record.bump(job)
+  record.save(job, ...)
+  local ref = keys.ref(job.ns, job.id)
+  redis.call("ZREM", keys.due, ref)
+  redis.call("ZADD", keys.lease, job.deadline, ref)
+  statistics(job, "ready", -1)
+  statistics(job, "running", 1)
+  effects.taken(job.ns, job.queue)
 end
 
 -- To the line as a newcomer, to its old place in line, or to wait until `run_at`.
