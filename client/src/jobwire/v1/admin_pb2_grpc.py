@@ -155,7 +155,8 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RedriveJobs(self, request, context):
-        """Puts FAILED jobs back to PENDING: `failures` and `losses` start anew, old errors stay readable in `attempts`.
+        """Puts FAILED jobs back to PENDING: `failures` and `losses` start anew; the last error stays readable in `error`, how the
+        attempts ended in `attempts`.
 
         Errors: FAILED_PRECONDITION (ILLEGAL_TRANSITION) when a named job is not FAILED.
         """

@@ -56,7 +56,8 @@ class AdminStub:
     records per call, so a page may be short, or empty, although more follow. Read only.
     """
     RedriveJobs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RedriveJobsRequest, _admin_pb2.RedriveJobsResponse]
-    """Puts FAILED jobs back to PENDING: `failures` and `losses` start anew, old errors stay readable in `attempts`.
+    """Puts FAILED jobs back to PENDING: `failures` and `losses` start anew; the last error stays readable in `error`, how the
+    attempts ended in `attempts`.
 
     Errors: FAILED_PRECONDITION (ILLEGAL_TRANSITION) when a named job is not FAILED.
     """
@@ -101,7 +102,8 @@ class AdminAsyncStub(AdminStub):
     records per call, so a page may be short, or empty, although more follow. Read only.
     """
     RedriveJobs: _aio.UnaryUnaryMultiCallable[_admin_pb2.RedriveJobsRequest, _admin_pb2.RedriveJobsResponse]  # type: ignore[assignment]
-    """Puts FAILED jobs back to PENDING: `failures` and `losses` start anew, old errors stay readable in `attempts`.
+    """Puts FAILED jobs back to PENDING: `failures` and `losses` start anew; the last error stays readable in `error`, how the
+    attempts ended in `attempts`.
 
     Errors: FAILED_PRECONDITION (ILLEGAL_TRANSITION) when a named job is not FAILED.
     """
@@ -185,7 +187,8 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.RedriveJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.RedriveJobsResponse, _abc.Awaitable[_admin_pb2.RedriveJobsResponse]]:
-        """Puts FAILED jobs back to PENDING: `failures` and `losses` start anew, old errors stay readable in `attempts`.
+        """Puts FAILED jobs back to PENDING: `failures` and `losses` start anew; the last error stays readable in `error`, how the
+        attempts ended in `attempts`.
 
         Errors: FAILED_PRECONDITION (ILLEGAL_TRANSITION) when a named job is not FAILED.
         """

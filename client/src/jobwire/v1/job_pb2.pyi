@@ -323,7 +323,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Stop working on it; retrying is useless.
     """
     ERROR_REASON_ILLEGAL_TRANSITION: _ErrorReason.ValueType  # 8
-    """[FAILED_PRECONDITION] The job's status does not allow this. Metadata: `status`."""
+    """[FAILED_PRECONDITION] The job's status does not allow this. Metadata: `status`, e.g. `JOB_STATUS_RUNNING`."""
     ERROR_REASON_ETAG_MISMATCH: _ErrorReason.ValueType  # 9
     """[ABORTED] The given etag is not the current one. Metadata: `etag`, the current one. Read again, then retry."""
     ERROR_REASON_QUEUE_FULL: _ErrorReason.ValueType  # 10
@@ -379,7 +379,7 @@ ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 7
 Stop working on it; retrying is useless.
 """
 ERROR_REASON_ILLEGAL_TRANSITION: ErrorReason.ValueType  # 8
-"""[FAILED_PRECONDITION] The job's status does not allow this. Metadata: `status`."""
+"""[FAILED_PRECONDITION] The job's status does not allow this. Metadata: `status`, e.g. `JOB_STATUS_RUNNING`."""
 ERROR_REASON_ETAG_MISMATCH: ErrorReason.ValueType  # 9
 """[ABORTED] The given etag is not the current one. Metadata: `etag`, the current one. Read again, then retry."""
 ERROR_REASON_QUEUE_FULL: ErrorReason.ValueType  # 10
@@ -523,7 +523,10 @@ Global___RetryPolicy: _TypeAlias = RetryPolicy  # noqa: Y015
 
 @_typing.final
 class Dedup(_message.Message):
-    """At most one key per job. Keys are per (namespace, tenant); a child's key is per family (the ids below one root)."""
+    """At most one key per job. Keys are per (namespace, tenant); a child's key is per family (the ids below one root) and
+    tenant. Two requests are the same if they agree in queue, kind, parent, payload, content type and priority; trace
+    context, times and labels do not count.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -18,11 +18,13 @@ ERRORS. Every call may answer INVALID_ARGUMENT (FIELD_INVALID), UNAVAILABLE (ENG
 RESOURCE_EXHAUSTED (ENGINE_FULL for writes, OVERLOADED, ANSWER_TOO_LARGE), DEADLINE_EXCEEDED, CANCELLED,
 UNIMPLEMENTED (NOT_SERVED), UNAUTHENTICATED and PERMISSION_DENIED; each RPC lists only what it adds. Every error
 carries `google.rpc.ErrorInfo` in the standard `grpc-status-details-bin` trailer, its reason from `ErrorReason`.
-INTERNAL and UNKNOWN are never an answer of ours; bytes that do not parse as the request are answered INTERNAL by
-gRPC itself.
+INTERNAL and UNKNOWN are never an answer of ours. Bytes that do not parse as the request are INVALID_ARGUMENT
+(FIELD_INVALID, field `request`). What gRPC itself answers (an unknown method, a message over 4 MiB) has no ErrorInfo.
 
-RETRYING. Retry only UNAVAILABLE, only where the RPC says it is safe, with jittered backoff. A retry after
-UNAVAILABLE may meet its own first try; the RPC says by what it is recognised.
+RETRYING. UNAVAILABLE and DEADLINE_EXCEEDED leave open whether the call was carried out: repeat it only where the RPC
+says that is safe, with jittered backoff. A repeat may meet its own first try; the RPC says by what it is recognised.
+RESOURCE_EXHAUSTED with `google.rpc.RetryInfo` means nothing was done: repeat any call after that delay. Nothing else
+gets better by repeating. (Our own clients repeat UNAVAILABLE by themselves, and nothing else.)
 """
 
 from collections import abc as _abc
@@ -229,11 +231,12 @@ class CreateRequest(_message.Message):
     job_id: _builtins.str
     """The job's id. Give this, or `job.dedup`, or neither (the server draws one); both on a root job is
     INVALID_ARGUMENT: an id that the caller owns already is a key. A child's id must be `<parent_id>/<suffix>`, its
-    suffix without "/"; unset, the suffix is drawn.
+    suffix without "/"; unset, the suffix is drawn. An id with "/" whose job has no `parent_id` is a root of its own.
     """
     request_id: _builtins.str
     """Drawn by the caller, the same for every try of one logical request: a repeat is answered as the first was
-    (`created` true), not as ALREADY_EXISTS.
+    (`created` true), not as ALREADY_EXISTS, whatever it holds. Needs `job_id` or `job.dedup`, by which the first try is
+    found.
     """
     parent_token: _builtins.str
     """With `job.parent_id`: create only while this token holds the parent's lease."""
@@ -1275,7 +1278,9 @@ Global___StreamKeepalive: _TypeAlias = StreamKeepalive  # noqa: Y015
 
 @_typing.final
 class StreamDrain(_message.Message):
-    """The server is shutting down: it sends no more jobs and ends the stream. Reopen elsewhere."""
+    """The server sends no more jobs and ends the stream: it is shutting down, or the client was silent for too long (see
+    ClaimStream on credit). Reopen.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -186,7 +186,7 @@ class StoreServicer(object):
 
         Jobs with a queue: `labels` and `ttl` always; `payload`, `content_type`, `priority`, `run_time`/`delay` while
         PENDING; `status`, `result`, `error`, `progress` never. State-only jobs: everything but `priority` and
-        `run_time`/`delay`, any status to any status.
+        `run_time`/`delay`, any status to any status. With no field given the job is answered and nothing changes.
 
         Errors: NOT_FOUND (JOB_NOT_FOUND); ABORTED (ETAG_MISMATCH); FAILED_PRECONDITION (ILLEGAL_TRANSITION: the job's
         status or sort does not allow one of the fields; nothing was changed).
@@ -240,6 +240,11 @@ class StoreServicer(object):
     def ClaimStream(self, request, context):
         """A standing claim: the server sends jobs as they become ready, up to `max_in_flight` unsettled at once.
 
+        Credit: the stream is sent jobs while fewer than `max_in_flight` of its leases are unsettled. A settlement through any
+        server gives credit back; a lease that ran out gives it back only when the client next sends a heartbeat or
+        settlement for one of this stream's leases, for a frozen worker should not be fed. A stream whose client says
+        nothing for a minute after that is ended, as by a drain.
+
         `opened` comes first, at once. Then `jobs` in batches, `keepalive` on silence, `cancel` when somebody asked to
         stop a job held here, and `drain` before the server ends the stream with OK. Ending the stream takes no lease
         away: go on with heartbeats and settlements on any server. Reopen, with jitter, after every end but your own stop
@@ -260,7 +265,7 @@ class StoreServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Complete(self, request, context):
-        """Ends a lease: the job SUCCEEDED. Safe to retry by token.
+        """Ends a lease: the job SUCCEEDED. Safe to retry by token: the last 8 settled tokens of a job are remembered.
 
         Errors: NOT_FOUND (JOB_NOT_FOUND: deleted meanwhile); FAILED_PRECONDITION (LEASE_LOST). An INVALID_ARGUMENT
         (say, a result too large) leaves the lease as it was: send a smaller one, or Fail.

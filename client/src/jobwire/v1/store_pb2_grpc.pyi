@@ -18,11 +18,13 @@ ERRORS. Every call may answer INVALID_ARGUMENT (FIELD_INVALID), UNAVAILABLE (ENG
 RESOURCE_EXHAUSTED (ENGINE_FULL for writes, OVERLOADED, ANSWER_TOO_LARGE), DEADLINE_EXCEEDED, CANCELLED,
 UNIMPLEMENTED (NOT_SERVED), UNAUTHENTICATED and PERMISSION_DENIED; each RPC lists only what it adds. Every error
 carries `google.rpc.ErrorInfo` in the standard `grpc-status-details-bin` trailer, its reason from `ErrorReason`.
-INTERNAL and UNKNOWN are never an answer of ours; bytes that do not parse as the request are answered INTERNAL by
-gRPC itself.
+INTERNAL and UNKNOWN are never an answer of ours. Bytes that do not parse as the request are INVALID_ARGUMENT
+(FIELD_INVALID, field `request`). What gRPC itself answers (an unknown method, a message over 4 MiB) has no ErrorInfo.
 
-RETRYING. Retry only UNAVAILABLE, only where the RPC says it is safe, with jittered backoff. A retry after
-UNAVAILABLE may meet its own first try; the RPC says by what it is recognised.
+RETRYING. UNAVAILABLE and DEADLINE_EXCEEDED leave open whether the call was carried out: repeat it only where the RPC
+says that is safe, with jittered backoff. A repeat may meet its own first try; the RPC says by what it is recognised.
+RESOURCE_EXHAUSTED with `google.rpc.RetryInfo` means nothing was done: repeat any call after that delay. Nothing else
+gets better by repeating. (Our own clients repeat UNAVAILABLE by themselves, and nothing else.)
 """
 
 from collections import abc as _abc
@@ -82,7 +84,7 @@ class StoreStub:
 
     Jobs with a queue: `labels` and `ttl` always; `payload`, `content_type`, `priority`, `run_time`/`delay` while
     PENDING; `status`, `result`, `error`, `progress` never. State-only jobs: everything but `priority` and
-    `run_time`/`delay`, any status to any status.
+    `run_time`/`delay`, any status to any status. With no field given the job is answered and nothing changes.
 
     Errors: NOT_FOUND (JOB_NOT_FOUND); ABORTED (ETAG_MISMATCH); FAILED_PRECONDITION (ILLEGAL_TRANSITION: the job's
     status or sort does not allow one of the fields; nothing was changed).
@@ -111,6 +113,11 @@ class StoreStub:
     ClaimStream: _grpc.UnaryStreamMultiCallable[_store_pb2.ClaimStreamRequest, _store_pb2.ClaimStreamResponse]
     """A standing claim: the server sends jobs as they become ready, up to `max_in_flight` unsettled at once.
 
+    Credit: the stream is sent jobs while fewer than `max_in_flight` of its leases are unsettled. A settlement through any
+    server gives credit back; a lease that ran out gives it back only when the client next sends a heartbeat or
+    settlement for one of this stream's leases, for a frozen worker should not be fed. A stream whose client says
+    nothing for a minute after that is ended, as by a drain.
+
     `opened` comes first, at once. Then `jobs` in batches, `keepalive` on silence, `cancel` when somebody asked to
     stop a job held here, and `drain` before the server ends the stream with OK. Ending the stream takes no lease
     away: go on with heartbeats and settlements on any server. Reopen, with jitter, after every end but your own stop
@@ -123,7 +130,7 @@ class StoreStub:
     lease is a result, not an error. Safe to retry. Send one every third of the lease.
     """
     Complete: _grpc.UnaryUnaryMultiCallable[_store_pb2.CompleteRequest, _store_pb2.CompleteResponse]
-    """Ends a lease: the job SUCCEEDED. Safe to retry by token.
+    """Ends a lease: the job SUCCEEDED. Safe to retry by token: the last 8 settled tokens of a job are remembered.
 
     Errors: NOT_FOUND (JOB_NOT_FOUND: deleted meanwhile); FAILED_PRECONDITION (LEASE_LOST). An INVALID_ARGUMENT
     (say, a result too large) leaves the lease as it was: send a smaller one, or Fail.
@@ -192,7 +199,7 @@ class StoreAsyncStub(StoreStub):
 
     Jobs with a queue: `labels` and `ttl` always; `payload`, `content_type`, `priority`, `run_time`/`delay` while
     PENDING; `status`, `result`, `error`, `progress` never. State-only jobs: everything but `priority` and
-    `run_time`/`delay`, any status to any status.
+    `run_time`/`delay`, any status to any status. With no field given the job is answered and nothing changes.
 
     Errors: NOT_FOUND (JOB_NOT_FOUND); ABORTED (ETAG_MISMATCH); FAILED_PRECONDITION (ILLEGAL_TRANSITION: the job's
     status or sort does not allow one of the fields; nothing was changed).
@@ -221,6 +228,11 @@ class StoreAsyncStub(StoreStub):
     ClaimStream: _aio.UnaryStreamMultiCallable[_store_pb2.ClaimStreamRequest, _store_pb2.ClaimStreamResponse]  # type: ignore[assignment]
     """A standing claim: the server sends jobs as they become ready, up to `max_in_flight` unsettled at once.
 
+    Credit: the stream is sent jobs while fewer than `max_in_flight` of its leases are unsettled. A settlement through any
+    server gives credit back; a lease that ran out gives it back only when the client next sends a heartbeat or
+    settlement for one of this stream's leases, for a frozen worker should not be fed. A stream whose client says
+    nothing for a minute after that is ended, as by a drain.
+
     `opened` comes first, at once. Then `jobs` in batches, `keepalive` on silence, `cancel` when somebody asked to
     stop a job held here, and `drain` before the server ends the stream with OK. Ending the stream takes no lease
     away: go on with heartbeats and settlements on any server. Reopen, with jitter, after every end but your own stop
@@ -233,7 +245,7 @@ class StoreAsyncStub(StoreStub):
     lease is a result, not an error. Safe to retry. Send one every third of the lease.
     """
     Complete: _aio.UnaryUnaryMultiCallable[_store_pb2.CompleteRequest, _store_pb2.CompleteResponse]  # type: ignore[assignment]
-    """Ends a lease: the job SUCCEEDED. Safe to retry by token.
+    """Ends a lease: the job SUCCEEDED. Safe to retry by token: the last 8 settled tokens of a job are remembered.
 
     Errors: NOT_FOUND (JOB_NOT_FOUND: deleted meanwhile); FAILED_PRECONDITION (LEASE_LOST). An INVALID_ARGUMENT
     (say, a result too large) leaves the lease as it was: send a smaller one, or Fail.
@@ -329,7 +341,7 @@ class StoreServicer(metaclass=_abc_1.ABCMeta):
 
         Jobs with a queue: `labels` and `ttl` always; `payload`, `content_type`, `priority`, `run_time`/`delay` while
         PENDING; `status`, `result`, `error`, `progress` never. State-only jobs: everything but `priority` and
-        `run_time`/`delay`, any status to any status.
+        `run_time`/`delay`, any status to any status. With no field given the job is answered and nothing changes.
 
         Errors: NOT_FOUND (JOB_NOT_FOUND); ABORTED (ETAG_MISMATCH); FAILED_PRECONDITION (ILLEGAL_TRANSITION: the job's
         status or sort does not allow one of the fields; nothing was changed).
@@ -394,6 +406,11 @@ class StoreServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_store_pb2.ClaimStreamResponse], _abc.AsyncIterator[_store_pb2.ClaimStreamResponse]]:
         """A standing claim: the server sends jobs as they become ready, up to `max_in_flight` unsettled at once.
 
+        Credit: the stream is sent jobs while fewer than `max_in_flight` of its leases are unsettled. A settlement through any
+        server gives credit back; a lease that ran out gives it back only when the client next sends a heartbeat or
+        settlement for one of this stream's leases, for a frozen worker should not be fed. A stream whose client says
+        nothing for a minute after that is ended, as by a drain.
+
         `opened` comes first, at once. Then `jobs` in batches, `keepalive` on silence, `cancel` when somebody asked to
         stop a job held here, and `drain` before the server ends the stream with OK. Ending the stream takes no lease
         away: go on with heartbeats and settlements on any server. Reopen, with jitter, after every end but your own stop
@@ -418,7 +435,7 @@ class StoreServicer(metaclass=_abc_1.ABCMeta):
         request: _store_pb2.CompleteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_store_pb2.CompleteResponse, _abc.Awaitable[_store_pb2.CompleteResponse]]:
-        """Ends a lease: the job SUCCEEDED. Safe to retry by token.
+        """Ends a lease: the job SUCCEEDED. Safe to retry by token: the last 8 settled tokens of a job are remembered.
 
         Errors: NOT_FOUND (JOB_NOT_FOUND: deleted meanwhile); FAILED_PRECONDITION (LEASE_LOST). An INVALID_ARGUMENT
         (say, a result too large) leaves the lease as it was: send a smaller one, or Fail.

@@ -66,10 +66,15 @@ class Problems:
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 
-    def number(self, field: str, value: int, low: int, high: int, *, zero_is_default: bool = True) -> None:
-        """A whole number within its limits; 0 means the default unless told otherwise."""
-        if not (value == 0 and zero_is_default) and not low <= value <= high:
+    def number(self, field: str, value: int, low: int, high: int) -> None:
+        """A whole number within its limits; 0 means the default."""
+        if value != 0 and not low <= value <= high:
             self.add(field, f"must be between {low} and {high}")
+
+    def size(self, field: str, count: int, low: int, high: int) -> None:
+        """How many elements a list has."""
+        if not low <= count <= high:
+            self.add(field, f"must have {low} to {high} elements, not {count}")
 
     def duration(self, field: str, value: duration_pb2.Duration, low_ms: int, high_ms: int) -> None:
         """A span that was given: well formed and within its limits."""
@@ -78,7 +83,7 @@ class Problems:
             return
         nanos = value.seconds * 10**9 + value.nanos
         if not low_ms * 10**6 <= nanos <= high_ms * 10**6:
-            self.add(field, f"must be between {low_ms / 1000:g} s and {high_ms / 1000:g} s")
+            self.add(field, f"must be between {_span(low_ms)} and {_span(high_ms)}")
 
     def timestamp(self, field: str, value: timestamp_pb2.Timestamp) -> None:
         """A time that was given: well formed, within the years 1 to 9999 that a Timestamp may hold."""
@@ -98,6 +103,19 @@ class Problems:
         for key, value in entries.items():
             self.text(field, key, limits.LABEL_KEY_BYTES, required=True)
             self.text(field, value, limits.LABEL_VALUE_BYTES)
+
+
+def _span(milliseconds: int) -> str:
+    """For people: in the largest unit that gives a whole number."""
+    for unit, size in (
+        ("days", limits.DAY_MS),
+        ("h", limits.HOUR_MS),
+        ("min", limits.MINUTE_MS),
+        ("s", limits.SECOND_MS),
+    ):
+        if milliseconds >= size and milliseconds % size == 0:
+            return f"{milliseconds // size} {unit}"
+    return f"{milliseconds} ms"
 
 
 def _well_formed(seconds: int, nanos: int) -> bool:

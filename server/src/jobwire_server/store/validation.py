@@ -53,7 +53,7 @@ _VIEWS = set(job_pb2.JobView.values())
 def check_batch(field: str, size: int) -> None:
     """1 to 1,000 items."""
     problems = Problems()
-    problems.number(field, size, 1, limits.BATCH, zero_is_default=False)
+    problems.size(field, size, 1, limits.BATCH)
     problems.raise_any()
 
 
@@ -112,6 +112,8 @@ def _check_identity(problems: Problems, request: store_pb2.CreateRequest) -> Non
             problems.add("job.parent_id", f"leaves no level below it (at most {limits.ID_LEVELS})")
         elif len(job.parent_id.encode()) + 33 > limits.ID_BYTES:
             problems.add("job.parent_id", f"leaves no room for a drawn suffix (at most {limits.ID_BYTES} bytes)")
+    if request.request_id and not request.job_id and not job.HasField("dedup"):
+        problems.add("request_id", "needs job_id or job.dedup, by which a first try would be found")
     if request.parent_token:
         problems.text("parent_token", request.parent_token, limits.TOKEN_BYTES)
         if not job.parent_id:
@@ -126,7 +128,7 @@ def _check_identity(problems: Problems, request: store_pb2.CreateRequest) -> Non
         if dedup.HasField("window"):
             problems.duration("job.dedup.window", dedup.window, limits.WINDOW_MIN_MS, limits.WINDOW_MAX_MS)
         if request.job_id and not job.parent_id:
-            problems.add("job_id", "and job.dedup exclude each other: an id that the caller owns already is a key")
+            problems.add("job_id", "must not be given with job.dedup: an id that the caller owns already is a key")
 
 
 def _check_policy(problems: Problems, request: store_pb2.CreateRequest) -> None:
@@ -164,7 +166,7 @@ def _check_start(
     if holder.HasField("run_time"):
         problems.timestamp(run_time_field, holder.run_time)
         if request.HasField("delay"):
-            problems.add("delay", f"and {run_time_field} exclude each other")
+            problems.add("delay", f"must not be given with {run_time_field}")
     if request.HasField("delay"):
         problems.duration("delay", request.delay, 0, limits.DELAY_MAX_MS)
 
@@ -186,7 +188,7 @@ def check_batch_get(request: store_pb2.BatchGetRequest) -> None:
     """Store.BatchGet."""
     problems = Problems()
     problems.text("namespace", request.namespace, limits.NAME_BYTES)
-    problems.number("ids", len(request.ids), 1, limits.BATCH, zero_is_default=False)
+    problems.size("ids", len(request.ids), 1, limits.BATCH)
     for index, job_id in enumerate(request.ids):
         problems.job_id(f"ids[{index}]", job_id)
     _check_view(problems, request.view)
@@ -283,7 +285,7 @@ def check_claim_stream(request: store_pb2.ClaimStreamRequest) -> None:
     problems.text("worker_id", request.worker_id, limits.NAME_BYTES)
     problems.text("session_id", request.session_id, limits.NAME_BYTES)
     problems.number("epoch", request.epoch, 0, 2**62)
-    problems.number("held", len(request.held), 0, limits.IN_FLIGHT_MAX)
+    problems.size("held", len(request.held), 0, limits.IN_FLIGHT_MAX)
     for index, lease in enumerate(request.held):
         check_lease(problems, f"held[{index}]", lease)
     problems.number("max_in_flight", request.max_in_flight, 1, limits.IN_FLIGHT_MAX)
@@ -301,7 +303,7 @@ def check_claim_stream(request: store_pb2.ClaimStreamRequest) -> None:
 def check_heartbeat(request: store_pb2.HeartbeatRequest) -> None:
     """Store.Heartbeat."""
     problems = Problems()
-    problems.number("leases", len(request.leases), 1, limits.BATCH, zero_is_default=False)
+    problems.size("leases", len(request.leases), 1, limits.BATCH)
     problems.text("worker_id", request.worker_id, limits.NAME_BYTES)
     for index, beat in enumerate(request.leases):
         check_lease(problems, f"leases[{index}].lease", beat.lease)
@@ -400,7 +402,7 @@ def _check_page(
 
 
 def _check_queues(problems: Problems, queues: Sequence[store_pb2.QueueRef]) -> None:
-    problems.number("queues", len(queues), 1, limits.QUEUES, zero_is_default=False)
+    problems.size("queues", len(queues), 1, limits.QUEUES)
     seen: set[tuple[str, str]] = set()
     for index, ref in enumerate(queues):
         _check_queue(problems, f"queues[{index}]", ref)
