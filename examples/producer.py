@@ -1,32 +1,21 @@
-"""Submits pages to read and waits for what was read: `python examples/producer.py [server]`."""
-
-from __future__ import annotations
+"""Submits a job, once however often it runs, and waits for its result."""
 
 import asyncio
-import sys
 
 import jobwire
 
 
-async def main(server: str) -> None:
-    """Twenty pages, one of them twice, then their results."""
-    async with jobwire.connect(server) as client:
-        jobs = await asyncio.gather(
-            *(
-                client.create(
-                    queue="interactive",
-                    kind="ocr.page",
-                    payload=f"page {number}",
-                    dedup_key=f"report-7/page-{number}",  # submitting it again answers the same job
-                    ttl=3600,
-                )
-                for number in [*range(20), 0]
-            )
+async def main() -> None:
+    async with jobwire.connect("127.0.0.1:50051") as client:
+        job = await client.create(
+            queue="interactive",
+            kind="text.count",
+            payload="to be or not to be",
+            dedup_key="hamlet",
+            ttl=3600,
         )
-        for job in jobs:
-            done = await client.get(job.id, full=True, wait=60)
-            print(done.id, jobwire.JobStatus.Name(done.status), done.result.decode())
+        done = await client.get(job.id, full=True, wait=30)
+        print(jobwire.JobStatus.Name(done.status), done.result.decode())
 
 
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"))
+asyncio.run(main())
