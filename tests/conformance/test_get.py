@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from jobwire.v1 import job_pb2, store_pb2
-from jobwire_server.store.base import NoticeKind
+from jobwire_server.store.types import NoticeKind
+
+from tests.requests import complete, heartbeat, ms, seconds, update
 
 from .bench import Bench, refusal
-from .requests import complete, heartbeat, ms, seconds, update
 
 
 async def test_answers_are_copies(bench: Bench) -> None:

@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 from jobwire.v1 import job_pb2, store_pb2
-from jobwire_server.store.base import Claimed
 from jobwire_server.store.errors import StoreError
+from jobwire_server.store.types import Claimed
+
+from tests.requests import READY, claim, complete, create
 
 from .bench import Bench
-from .requests import READY, claim, complete, create
 from .test_notices import listening
 
 

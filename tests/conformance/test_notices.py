@@ -8,10 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from jobwire.v1 import store_pb2
 from jobwire_server.store import limits
-from jobwire_server.store.base import Held, Notice, NoticeKind, Store
+from jobwire_server.store.base import Store
+from jobwire_server.store.types import Held, Notice, NoticeKind
+
+from tests.requests import claim, complete, create, fail, lease_of, release, update
 
 from .bench import Bench
-from .requests import claim, complete, create, fail, lease_of, release, update
 
 
 class Listener:

@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 import pytest
 from jobwire.v1 import store_pb2
-from jobwire_server.store.base import Notice, NoticeKind
 from jobwire_server.store.redis import RedisStore
+from jobwire_server.store.types import Notice, NoticeKind
 
 from tests.engines import Engine
 from tests.redis.test_scripts import claim_request, create_request

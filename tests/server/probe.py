@@ -11,13 +11,13 @@ import grpc
 from jobwire.v1 import store_pb2, store_pb2_grpc
 from jobwire_server.app import running
 from jobwire_server.settings import Settings
-from jobwire_server.store.base import Claimed, Notice, NoticeKind, Outcome, Wish
 from jobwire_server.store.errors import engine_unavailable
 from jobwire_server.store.memory import MemoryStore
 from jobwire_server.store.memory.step import Step
 from jobwire_server.store.prepare import Creation
+from jobwire_server.store.types import Claimed, Notice, NoticeKind, Outcome, Wish
 
-from tests.conformance.requests import seconds
+from tests.requests import seconds
 
 if TYPE_CHECKING:
     # Neither exists at run time.

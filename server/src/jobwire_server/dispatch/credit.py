@@ -14,8 +14,9 @@ import structlog
 from jobwire.v1 import store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Held, Store
+from jobwire_server.store.base import Store
 from jobwire_server.store.errors import StoreError
+from jobwire_server.store.types import Held
 
 CHECK_SECONDS = 1.0
 """How long a stream is without credit before its leases are checked, and between two checks."""

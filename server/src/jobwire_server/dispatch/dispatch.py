@@ -10,9 +10,10 @@ from typing import TypeVar
 from jobwire.v1 import job_pb2, store_pb2
 
 from jobwire_server.store import limits, validation
-from jobwire_server.store.base import Held, Store
+from jobwire_server.store.base import Store
 from jobwire_server.store.errors import StoreError
 from jobwire_server.store.times import duration_ms, timestamp_ms
+from jobwire_server.store.types import Held
 
 from .background import Background
 from .credit import Ledger

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from jobwire.v1 import store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Claimed, Outcome, Store
+from jobwire_server.store.base import Store
 from jobwire_server.store.errors import StoreError
+from jobwire_server.store.types import Claimed, Outcome
 
 from .background import Background
 from .line import Line

@@ -8,8 +8,9 @@ import contextlib
 import structlog
 from jobwire.v1 import store_pb2
 
-from jobwire_server.store.base import Notice, NoticeKind, Store
+from jobwire_server.store.base import Store
 from jobwire_server.store.errors import StoreError
+from jobwire_server.store.types import Notice, NoticeKind
 
 from .background import Background
 from .credit import Ledger

@@ -1,8 +1,8 @@
 """The store interface: what every backend does, in the contract's own messages.
 
 `Store` holds what is the same for all backends: validation, what is drawn at random, which partition a job belongs to,
-and how answers of several partitions are merged. A backend implements one method per verb, `_<verb>`, each of which
-touches one partition only and is atomic.
+and how answers of several partitions are merged. What a backend implements, one atomic step on one partition per verb,
+is in `backend`.
 
 Requests are never changed. Every method raises `StoreError` and nothing else for what the contract knows.
 """
@@ -12,99 +12,23 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from enum import Enum
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TypeVar
 
 from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 
 from . import limits, paging, validation
+from .backend import Backend
 from .draw import Draw
 from .errors import StoreError, not_found
 from .prepare import Creation, partition_of, prepare
 from .times import duration_ms, timestamp_ms
+from .types import Claimed, Held, Outcome, SettleResponse, Sweep, Wish
 
-Outcome = store_pb2.CreateResponse | StoreError
-SettleResponse = store_pb2.CompleteResponse | store_pb2.FailResponse | store_pb2.ReleaseResponse
-
-
-class Claimed(NamedTuple):
-    """What a claim on one partition yielded."""
-
-    jobs: list[store_pb2.ClaimedJob]
-    more: bool
-    """Whether more jobs are ready in the asked queues."""
+_T = TypeVar("_T")
 
 
-class Wish(NamedTuple):
-    """What a claim asks of a partition."""
-
-    queues: Sequence[tuple[str, str]]
-    """(namespace, queue), looked at in this order."""
-    max_jobs: int
-    max_bytes: int
-    """No more than fit, but at least one."""
-    lease_ms: int
-    """For jobs that ask for no lease of their own."""
-    receipt_ms: int
-    """How long the first heartbeat may take, if that is shorter than the lease; 0: as long as the lease."""
-    worker_id: str
-    token: str
-    """The i-th job (from 0) gets the lease token `<token>-<i>`. A repeat within 10 s answers the same jobs."""
-    waiting: bool
-    """Register this replica as waiting for the queues, unless more jobs are ready there."""
-
-
-class Sweep(NamedTuple):
-    """What one slice of a sweep did, and when the next is due."""
-
-    now_ms: int
-    """The engine's clock."""
-    next_ms: int
-    """The next known deadline of the partition (run time, queue timeout, lease); 0: none."""
-    more: bool
-    """A slice was full: sweep again at once."""
-    promoted: int
-    expired: int
-    removed: int
-    reclaimed: list[tuple[str, str]]
-    """(namespace, id) of the jobs whose leases ran out."""
-
-
-class Held(Enum):
-    """What became of a lease token."""
-
-    HELD = 0
-    SETTLED = 1
-    LOST = 2
-
-
-class NoticeKind(Enum):
-    """What a notice is about."""
-
-    READY = "ready"
-    """A job became ready in the queue (namespace, name) of `partition`, and this replica was waiting for it."""
-    SETTLED = "settled"
-    """The lease token `name`, claimed through this replica, was settled through another."""
-    CANCEL = "cancel"
-    """Somebody asked to stop the job (namespace, name), whose lease was granted through this replica."""
-    CHANGED = "changed"
-    """The job (namespace, name), which this replica watches, has a new version or is gone."""
-    RESUMED = "resumed"
-    """Notices may have been lost: look at everything."""
-
-
-class Notice(NamedTuple):
-    """A hint from the engine to one replica. Never needed for correctness: any may be lost."""
-
-    kind: NoticeKind
-    partition: int = 0
-    namespace: str = ""
-    name: str = ""
-
-
-class Store(ABC):
+class Store(Backend):
     """The job store. Safe to share between tasks; `close()` it when done.
 
     `replica` names this process to the engine, for notices. With `sweep_interval_ms` every verb first sweeps its
@@ -151,33 +75,25 @@ class Store(ABC):
     async def _create_all(self, requests: Sequence[store_pb2.CreateRequest]) -> list[Outcome]:
         # Jobs with neither id nor key of one call share a partition: one script call.
         anywhere = self.draw.partition(self.partitions)
-        outcomes: list[Outcome | None] = [None] * len(requests)
-        groups: dict[int, list[tuple[int, Creation]]] = {}
-        for index, request in enumerate(requests):
+        prepared: list[Creation | StoreError] = []
+        for request in requests:
             try:
-                creation = prepare(request, self.draw, self.partitions, anywhere)
+                prepared.append(prepare(request, self.draw, self.partitions, anywhere))
             except StoreError as error:
-                outcomes[index] = error
-            else:
-                groups.setdefault(creation.partition, []).append((index, creation))
-
-        async def create(partition: int, group: list[tuple[int, Creation]]) -> None:
-            await self._keep_swept(partition)
-            created = await self._create(partition, [creation for _, creation in group])
-            for (index, _), outcome in zip(group, created, strict=True):
-                outcomes[index] = outcome
-
-        await _gather([create(partition, group) for partition, group in groups.items()])
-        return [outcome for outcome in outcomes if outcome is not None]
+                prepared.append(error)
+        creations = {index: item for index, item in enumerate(prepared) if isinstance(item, Creation)}
+        created = await self._by_partition(
+            [creations[index].partition if index in creations else None for index in range(len(prepared))],
+            lambda partition, indexes: self._create(partition, [creations[index] for index in indexes]),
+        )
+        return [item if isinstance(item, StoreError) else created[index] for index, item in enumerate(prepared)]
 
     # -- read --------------------------------------------------------------------------------------------------------
 
     async def get(self, request: store_pb2.GetRequest, *, watch: bool = False) -> store_pb2.GetResponse:
         """Store.Get, without waiting. With `watch`, this replica gets one CHANGED notice when the job changes next."""
         validation.check_get(request)
-        namespace = request.namespace or limits.DEFAULT_NAMESPACE
-        partition = self.partition_of(namespace, request.id)
-        await self._keep_swept(partition)
+        partition, namespace = await self._at(request.namespace, request.id)
         full = request.view == job_pb2.JOB_VIEW_FULL
         [job] = await self._get(partition, namespace, [request.id], full, watch)
         if job is None:
@@ -189,18 +105,13 @@ class Store(ABC):
         validation.check_batch_get(request)
         namespace = request.namespace or limits.DEFAULT_NAMESPACE
         full = request.view == job_pb2.JOB_VIEW_FULL
-        groups: dict[int, list[str]] = {}
-        for job_id in dict.fromkeys(request.ids):
-            groups.setdefault(self.partition_of(namespace, job_id), []).append(job_id)
-        found: dict[str, job_pb2.Job | None] = {}
-
-        async def get(partition: int, ids: list[str]) -> None:
-            await self._keep_swept(partition)
-            # A backend may stop early when it has read one answer's worth of bytes.
-            jobs = await self._get(partition, namespace, ids, full, False)
-            found.update(zip(ids, jobs, strict=False))
-
-        await _gather([get(partition, ids) for partition, ids in groups.items()])
+        ids = list(dict.fromkeys(request.ids))
+        # A backend may stop early when it has read one answer's worth of bytes.
+        read = await self._by_partition(
+            [self.partition_of(namespace, job_id) for job_id in ids],
+            lambda partition, indexes: self._get(partition, namespace, [ids[index] for index in indexes], full, False),
+        )
+        found = {ids[index]: job for index, job in read.items()}
         answer = store_pb2.BatchGetResponse()
         size = 0
         for job_id in request.ids:
@@ -216,9 +127,7 @@ class Store(ABC):
     async def exists(self, request: store_pb2.ExistsRequest) -> store_pb2.ExistsResponse:
         """Store.Exists."""
         validation.check_exists(request)
-        namespace = request.namespace or limits.DEFAULT_NAMESPACE
-        partition = self.partition_of(namespace, request.id)
-        await self._keep_swept(partition)
+        partition, namespace = await self._at(request.namespace, request.id)
         return store_pb2.ExistsResponse(exists=await self._exists(partition, namespace, request.id))
 
     async def list_ids(self, request: store_pb2.ListIdsRequest) -> store_pb2.ListIdsResponse:
@@ -240,10 +149,8 @@ class Store(ABC):
     async def list_children(self, request: store_pb2.ListChildrenRequest) -> store_pb2.ListChildrenResponse:
         """Store.ListChildren."""
         validation.check_list_children(request)
-        namespace = request.namespace or limits.DEFAULT_NAMESPACE
-        partition = self.partition_of(namespace, request.parent_id)
         after = paging.children_cursor(request.page_token)
-        await self._keep_swept(partition)
+        partition, namespace = await self._at(request.namespace, request.parent_id)
         jobs, cursor = await self._list_children(
             partition,
             namespace,
@@ -259,25 +166,19 @@ class Store(ABC):
     async def update(self, request: store_pb2.UpdateRequest) -> store_pb2.UpdateResponse:
         """Store.Update."""
         validation.check_update(request)
-        namespace = request.namespace or limits.DEFAULT_NAMESPACE
-        partition = self.partition_of(namespace, request.id)
-        await self._keep_swept(partition)
+        partition, namespace = await self._at(request.namespace, request.id)
         return store_pb2.UpdateResponse(job=await self._update(partition, namespace, request))
 
     async def delete(self, request: store_pb2.DeleteRequest) -> store_pb2.DeleteResponse:
         """Store.Delete."""
         validation.check_delete(request)
-        namespace = request.namespace or limits.DEFAULT_NAMESPACE
-        partition = self.partition_of(namespace, request.id)
-        await self._keep_swept(partition)
+        partition, namespace = await self._at(request.namespace, request.id)
         return store_pb2.DeleteResponse(existed=await self._delete(partition, namespace, request.id, request.etag))
 
     async def cancel(self, request: store_pb2.CancelRequest) -> store_pb2.CancelResponse:
         """Store.Cancel."""
         validation.check_cancel(request)
-        namespace = request.namespace or limits.DEFAULT_NAMESPACE
-        partition = self.partition_of(namespace, request.id)
-        await self._keep_swept(partition)
+        partition, namespace = await self._at(request.namespace, request.id)
         grace_ms = duration_ms(request.grace) if request.HasField("grace") else limits.GRACE_DEFAULT_MS
         return await self._cancel(partition, namespace, request.id, request.reason, grace_ms)
 
@@ -364,17 +265,10 @@ class Store(ABC):
     async def heartbeat(self, request: store_pb2.HeartbeatRequest) -> store_pb2.HeartbeatResponse:
         """Store.Heartbeat."""
         validation.check_heartbeat(request)
-        groups: dict[int, list[int]] = {}
-        for index, beat in enumerate(request.leases):
-            groups.setdefault(self._partition_of_lease(beat.lease), []).append(index)
-        results: dict[int, store_pb2.HeartbeatResult] = {}
-
-        async def heartbeat(partition: int, indexes: list[int]) -> None:
-            await self._keep_swept(partition)
-            answers = await self._heartbeat(partition, [request.leases[index] for index in indexes])
-            results.update(zip(indexes, answers, strict=True))
-
-        await _gather([heartbeat(partition, indexes) for partition, indexes in groups.items()])
+        results = await self._by_partition(
+            [self._partition_of_lease(beat.lease) for beat in request.leases],
+            lambda partition, indexes: self._heartbeat(partition, [request.leases[index] for index in indexes]),
+        )
         return store_pb2.HeartbeatResponse(results=[results[index] for index in range(len(request.leases))])
 
     async def complete(self, request: store_pb2.CompleteRequest) -> store_pb2.CompleteResponse:
@@ -419,35 +313,26 @@ class Store(ABC):
         return outcome
 
     async def _settle_all(self, settlements: Sequence[store_pb2.Settlement]) -> list[SettleResponse | StoreError]:
-        outcomes: dict[int, SettleResponse | StoreError] = {}
-        groups: dict[int, list[int]] = {}
+        refused: dict[int, StoreError] = {}
+        partitions: list[int | None] = []
         for index, settlement in enumerate(settlements):
             try:
-                lease = validation.check_settlement(settlement)
+                partitions.append(self._partition_of_lease(validation.check_settlement(settlement)))
             except StoreError as error:
-                outcomes[index] = error
-            else:
-                groups.setdefault(self._partition_of_lease(lease), []).append(index)
-
-        async def settle(partition: int, indexes: list[int]) -> None:
-            await self._keep_swept(partition)
-            settled = await self._settle(partition, [settlements[index] for index in indexes])
-            outcomes.update(zip(indexes, settled, strict=True))
-
-        await _gather([settle(partition, indexes) for partition, indexes in groups.items()])
-        return [outcomes[index] for index in range(len(settlements))]
+                refused[index] = error
+                partitions.append(None)
+        settled = await self._by_partition(
+            partitions,
+            lambda partition, indexes: self._settle(partition, [settlements[index] for index in indexes]),
+        )
+        return [refused.get(index) or settled[index] for index in range(len(settlements))]
 
     async def held(self, leases: Sequence[store_pb2.LeaseRef]) -> list[Held]:
         """What became of these leases, extending none."""
-        groups: dict[int, list[int]] = {}
-        for index, lease in enumerate(leases):
-            groups.setdefault(self._partition_of_lease(lease), []).append(index)
-        states: dict[int, Held] = {}
-
-        async def held(partition: int, indexes: list[int]) -> None:
-            states.update(zip(indexes, await self._held(partition, [leases[i] for i in indexes]), strict=True))
-
-        await _gather([held(partition, indexes) for partition, indexes in groups.items()])
+        states = await self._by_partition(
+            [self._partition_of_lease(lease) for lease in leases],
+            lambda partition, indexes: self._held(partition, [leases[index] for index in indexes]),
+        )
         return [states[index] for index in range(len(leases))]
 
     # -- time --------------------------------------------------------------------------------------------------------
@@ -526,111 +411,51 @@ class Store(ABC):
     def _partition_of_lease(self, lease: store_pb2.LeaseRef) -> int:
         return self.partition_of(lease.namespace or limits.DEFAULT_NAMESPACE, lease.id)
 
+    async def _at(self, namespace: str, job_id: str) -> tuple[int, str]:
+        """The partition of a job, swept if it is time, and the namespace."""
+        namespace = namespace or limits.DEFAULT_NAMESPACE
+        partition = self.partition_of(namespace, job_id)
+        await self._keep_swept(partition)
+        return partition, namespace
+
+    async def _by_partition(
+        self,
+        partitions: Sequence[int | None],
+        work: Callable[[int, Sequence[int]], Coroutine[None, None, Sequence[_T]]],
+    ) -> dict[int, _T]:
+        """Does something for items of several partitions, each partition's at once: `work` gets the partition and the
+        indexes of its items. The answers by index; items without a partition have none.
+        """
+        groups: dict[int, list[int]] = {}
+        for index, partition in enumerate(partitions):
+            if partition is not None:
+                groups.setdefault(partition, []).append(index)
+        answers: dict[int, _T] = {}
+
+        async def do(partition: int, indexes: Sequence[int]) -> None:
+            await self._keep_swept(partition)
+            # Of a list that is cut short, the rest has no answer.
+            answers.update(zip(indexes, await work(partition, indexes), strict=False))
+
+        await _gather([do(partition, indexes) for partition, indexes in groups.items()])
+        return answers
+
     async def _keep_swept(self, partition: int) -> None:
         if self._sweep_interval and time.monotonic() - self._swept[partition] >= self._sweep_interval:
             await self.sweep(partition)
 
-    # -- what a backend implements: one atomic step on one partition each ---------------------------------------------
-
-    @abstractmethod
-    async def _create(self, partition: int, creations: Sequence[Creation]) -> list[Outcome]: ...
-
-    @abstractmethod
-    async def _hand_off(
-        self, partition: int, creations: Sequence[Creation], wish: Wish
-    ) -> tuple[list[Outcome], Claimed]:
-        """`_create`, then `_claim`, in one step."""
-
-    @abstractmethod
-    async def _get(
-        self, partition: int, namespace: str, ids: Sequence[str], full: bool, watch: bool
-    ) -> list[job_pb2.Job | None]:
-        """May answer fewer than asked, at least one, when the read bytes pass `limits.ANSWER_BYTES`."""
-
-    @abstractmethod
-    async def _exists(self, partition: int, namespace: str, job_id: str) -> bool: ...
-
-    @abstractmethod
-    async def _list_ids(self, partition: int, namespace: str, limit: int) -> list[tuple[int, str]]:
-        """(create time, id), descending; expired ones left out."""
-
-    @abstractmethod
-    async def _list_children(
-        self, partition: int, namespace: str, parent_id: str, after: tuple[int, str], limit: int, full: bool
-    ) -> tuple[list[job_pb2.Job], tuple[int, str] | None]:
-        """Children after the cursor (create time, id), and the cursor of the last one looked at, None at the end."""
-
-    @abstractmethod
-    async def _update(self, partition: int, namespace: str, request: store_pb2.UpdateRequest) -> job_pb2.Job: ...
-
-    @abstractmethod
-    async def _delete(self, partition: int, namespace: str, job_id: str, etag: str) -> bool: ...
-
-    @abstractmethod
-    async def _cancel(
-        self, partition: int, namespace: str, job_id: str, reason: str, grace_ms: int
-    ) -> store_pb2.CancelResponse: ...
-
-    @abstractmethod
-    async def _claim(self, partition: int, wish: Wish) -> Claimed: ...
-
-    @abstractmethod
-    async def _look(self, partition: int, queues: Sequence[tuple[str, str]]) -> list[bool]: ...
-
-    @abstractmethod
-    async def _pass_on(self, partition: int, namespace: str, queue: str) -> None:
-        """As if one job of the queue had become ready, if any is."""
-
-    @abstractmethod
-    async def _heartbeat(
-        self, partition: int, leases: Sequence[store_pb2.LeaseHeartbeat]
-    ) -> list[store_pb2.HeartbeatResult]: ...
-
-    @abstractmethod
-    async def _settle(
-        self, partition: int, settlements: Sequence[store_pb2.Settlement]
-    ) -> list[SettleResponse | StoreError]: ...
-
-    @abstractmethod
-    async def _held(self, partition: int, leases: Sequence[store_pb2.LeaseRef]) -> list[Held]: ...
-
-    @abstractmethod
-    async def _sweep(self, partition: int) -> Sweep: ...
-
-    @abstractmethod
-    async def _reclaim_stale(
-        self, partition: int, before_ms: int | None, cursor: str, limit: int
-    ) -> tuple[int, list[tuple[str, str]], str]:
-        """Looks at up to `limit` leases after the cursor; how many it looked at, whose it took, the new cursor ("": no
-        more).
-        """
-
-    @abstractmethod
-    async def _list_queues(self, partition: int) -> list[tuple[str, str]]: ...
-
-    @abstractmethod
-    async def _queue_stats(self, partition: int, namespace: str, queue: str) -> admin_pb2.QueueStats: ...
-
-    # -- the backend itself ------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    async def ping(self) -> None:
-        """Returns if the engine takes writes; else raises `StoreError` (ENGINE_UNAVAILABLE or ENGINE_FULL)."""
-
-    @abstractmethod
-    def notices(self) -> AsyncGenerator[Notice, None]:
-        """The notices for this replica, without end; first a RESUMED once it listens. One reader at a time."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Lets go of connections. Idempotent."""
-
-
-_T = TypeVar("_T")
-
 
 async def _gather(work: Sequence[Coroutine[None, None, _T]]) -> list[_T]:
-    """Runs the work of several partitions side by side; of one, without a task of its own."""
+    """Runs the work of several partitions side by side; of one, without a task of its own.
+
+    Waits for all of it, also when some fails: nothing goes on behind a caller who was told of an error.
+    """
     if len(work) == 1:
         return [await work[0]]
-    return await asyncio.gather(*work)
+    outcomes = await asyncio.gather(*work, return_exceptions=True)
+    answers: list[_T] = []
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        answers.append(outcome)
+    return answers

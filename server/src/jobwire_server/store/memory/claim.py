@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from jobwire.v1 import store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Claimed, Wish
 from jobwire_server.store.times import set_duration, set_timestamp
+from jobwire_server.store.types import Claimed, Wish
 
 from .partition import Claim
 from .record import Lease, Record

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jobwire_server.store.base import Notice
+from jobwire_server.store.types import Notice
 
 from .order import Order
 from .ready import Ready

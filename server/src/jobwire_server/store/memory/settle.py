@@ -5,9 +5,9 @@ from __future__ import annotations
 from jobwire.v1 import job_pb2, store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Held, SettleResponse
 from jobwire_server.store.errors import StoreError, lease_lost, not_found
 from jobwire_server.store.times import duration_ms, set_timestamp
+from jobwire_server.store.types import Held, SettleResponse
 
 from .record import SETTLED, Name, Record
 from .step import Step

@@ -11,9 +11,9 @@ from collections import Counter
 from jobwire.v1 import job_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Notice, NoticeKind
 from jobwire_server.store.errors import LEASE_EXPIRED
 from jobwire_server.store.times import duration_ms, set_timestamp
+from jobwire_server.store.types import Notice, NoticeKind
 
 from .partition import Partition, State
 from .record import SETTLED, TERMINAL, Lease, Name, Record

@@ -8,10 +8,11 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Claimed, Held, Notice, NoticeKind, Outcome, SettleResponse, Store, Sweep, Wish
+from jobwire_server.store.base import Store
 from jobwire_server.store.draw import Draw
 from jobwire_server.store.errors import StoreError
 from jobwire_server.store.prepare import Creation
+from jobwire_server.store.types import Claimed, Held, Notice, NoticeKind, Outcome, SettleResponse, Sweep, Wish
 
 from . import claim, create, read, remove, settle, sweep, update
 from .partition import State

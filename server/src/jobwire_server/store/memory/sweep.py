@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from jobwire.v1 import job_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Sweep
 from jobwire_server.store.errors import EXPIRED, invalid
 from jobwire_server.store.times import timestamp_ms
+from jobwire_server.store.types import Sweep
 
 from .order import Order
 from .record import Name, Record

@@ -8,7 +8,6 @@ from typing import Any
 from jobwire.v1 import job_pb2, store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Outcome, SettleResponse, Wish
 from jobwire_server.store.errors import (
     StoreError,
     dedup_mismatch,
@@ -20,6 +19,7 @@ from jobwire_server.store.errors import (
 )
 from jobwire_server.store.prepare import Creation, cut_error
 from jobwire_server.store.times import duration_ms, set_duration, set_timestamp, timestamp_ms
+from jobwire_server.store.types import Outcome, SettleResponse, Wish
 
 from .engine import Argument
 from .record import LETTER, STATUS, Fields, decode, decode_cancel, encode_labels, encode_spec, lease_ms_of

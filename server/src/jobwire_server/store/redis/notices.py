@@ -10,7 +10,7 @@ from redis import exceptions
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
-from jobwire_server.store.base import Notice, NoticeKind
+from jobwire_server.store.types import Notice, NoticeKind
 
 from .engine import client_options
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Claimed, Held, Notice, Outcome, SettleResponse, Store, Sweep, Wish
+from jobwire_server.store.base import Store
 from jobwire_server.store.draw import Draw
 from jobwire_server.store.errors import (
     EXPIRED,
@@ -21,6 +21,7 @@ from jobwire_server.store.errors import (
 )
 from jobwire_server.store.prepare import Creation
 from jobwire_server.store.times import set_timestamp
+from jobwire_server.store.types import Claimed, Held, Notice, Outcome, SettleResponse, Sweep, Wish
 
 from . import scripts
 from .codec import (
