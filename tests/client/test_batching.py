@@ -9,7 +9,8 @@ import grpc
 import jobwire
 import pytest
 from google.protobuf.message import Message
-from jobwire._batching import BATCH, BATCH_BYTES, chunks
+from jobwire._batching import chunks
+from jobwire._limits import BATCH, BATCH_BYTES
 from jobwire.v1 import job_pb2, store_pb2
 
 from tests.client.scripted import Scripted, abort, create_all, create_one, created, serving

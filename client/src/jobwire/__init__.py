@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jobwire.v1.store_pb2 import ClaimedJob, CreateRequest, LeaseRef, QueueRef
 
     from ._client import Client, connect
+    from ._connection import Settled
     from ._context import JobContext
     from ._errors import (
         Aborted,
@@ -49,6 +50,7 @@ _HOMES = {
     "jobwire.v1.job_pb2": ("Job", "JobError", "JobStatus"),
     "jobwire.v1.store_pb2": ("ClaimedJob", "CreateRequest", "LeaseRef", "QueueRef"),
     "jobwire._client": ("Client", "connect"),
+    "jobwire._connection": ("Settled",),
     "jobwire._context": ("JobContext",),
     "jobwire._errors": (
         "Aborted",
@@ -101,6 +103,7 @@ __all__ = [
     "Release",
     "ResourceExhausted",
     "Retry",
+    "Settled",
     "SyncClaimStream",
     "SyncClient",
     "Unauthenticated",

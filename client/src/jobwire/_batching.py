@@ -14,10 +14,7 @@ from typing import Generic, TypeVar
 from google.protobuf.message import Message
 
 from ._errors import DeadlineExceeded, JobwireError
-
-BATCH = 1_000
-BATCH_BYTES = 3_500_000  # leaves room under the 4 MiB of a message
-_ITEM_OVERHEAD = 8
+from ._limits import BATCH, BATCH_BYTES, ITEM_OVERHEAD_BYTES
 
 Item = TypeVar("Item", bound=Message)
 Answer = TypeVar("Answer")
@@ -67,7 +64,7 @@ class Batcher(Generic[Item, Answer]):
         while self._waiting and len(batch) < BATCH:
             item, future = self._waiting[0]
             if not future.done():  # done: its caller gave up
-                size += item.ByteSize() + _ITEM_OVERHEAD
+                size += item.ByteSize() + ITEM_OVERHEAD_BYTES
                 if batch and size > BATCH_BYTES:
                     break
                 batch.append((item, future))
@@ -80,7 +77,7 @@ def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
     chunk: list[Item] = []
     size = 0
     for item in items:
-        bytes_more = item.ByteSize() + _ITEM_OVERHEAD
+        bytes_more = item.ByteSize() + ITEM_OVERHEAD_BYTES
         if chunk and (len(chunk) == BATCH or size + bytes_more > BATCH_BYTES):
             yield chunk
             chunk, size = [], 0

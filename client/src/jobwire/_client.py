@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import Unpack
 
@@ -11,11 +11,12 @@ import grpc
 from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 
 from . import _requests as requests
-from ._batching import BATCH, chunks
+from ._batching import chunks
 from ._connection import Connection, Settled, create_outcome, settle_outcome
 from ._endpoint import Endpoint
 from ._errors import JobwireError
-from ._requests import DEFAULT_NAMESPACE, Content, Lease, NewJob, Queues, Span
+from ._limits import BATCH
+from ._requests import DEFAULT_NAMESPACE, Changes, Content, Lease, NewJob, Queues, Span, StreamOptions
 from ._retry import retrying
 from ._stream import ClaimStream
 
@@ -31,7 +32,7 @@ def connect(target: str, *, tls: grpc.ChannelCredentials | None = None, timeout:
         tls: E.g. `grpc.ssl_channel_credentials()`; None: no encryption.
         timeout: Default 10 s.
     """
-    return Client(Endpoint(target, tls), requests.seconds(timeout))
+    return Client(target, tls=tls, timeout=timeout)
 
 
 class Client(Connection):
@@ -40,6 +41,10 @@ class Client(Connection):
     UNAVAILABLE is retried by itself where a repeat does no harm, up to five tries within the timeout; only `claim` is
     never repeated. Concurrent `create`s go out together, and so do settlements. Safe to share between tasks.
     """
+
+    def __init__(self, target: str, *, tls: grpc.ChannelCredentials | None = None, timeout: Span = 10.0) -> None:
+        """As `connect`."""
+        super().__init__(Endpoint(target, tls), requests.seconds(timeout))
 
     # -- create ------------------------------------------------------------------------------------------------------
 
@@ -138,46 +143,14 @@ class Client(Connection):
 
     # -- the owner's changes -----------------------------------------------------------------------------------------
 
-    async def update(
-        self,
-        job_id: str,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        etag: str = "",
-        labels: Mapping[str, str] | None = None,
-        ttl: Span | None = None,
-        payload: Content | None = None,
-        content_type: str | None = None,
-        priority: int | None = None,
-        run_time: datetime | None = None,
-        delay: Span | None = None,
-        status: job_pb2.JobStatus.ValueType = job_pb2.JOB_STATUS_UNSPECIFIED,
-        result: Content | None = None,
-        error: job_pb2.JobError | None = None,
-        progress: job_pb2.Progress | None = None,
-    ) -> job_pb2.Job:
+    async def update(self, job_id: str, **changes: Unpack[Changes]) -> job_pb2.Job:
         """Changes what is given, all of it or nothing; which fields a job's status allows is told in `store.proto`.
 
-        With `etag` only if that is the current one (else EtagMismatch, which has the current one). Returns the job as
-        it is now, without payload. Raises NotFound, IllegalTransition.
+        Keywords: `labels`, `ttl`, `payload`, `content_type`, `priority`, `run_time`, `delay`; of state-only jobs also
+        `status`, `result`, `error`, `progress`. With `etag` only if that is the current one (else EtagMismatch, which
+        has the current one). Returns the job as it is now, without payload. Raises NotFound, IllegalTransition.
         """
-        request = requests.update_request(
-            job_id,
-            namespace=namespace,
-            etag=etag,
-            labels=labels,
-            ttl=ttl,
-            payload=payload,
-            content_type=content_type,
-            priority=priority,
-            run_time=run_time,
-            delay=delay,
-            status=status,
-            result=result,
-            error=error,
-            progress=progress,
-        )
-        return (await self._call(self._store.Update, request)).job
+        return (await self._call(self._store.Update, requests.update_request(job_id, **changes))).job
 
     async def delete(self, job_id: str, *, namespace: str = DEFAULT_NAMESPACE, etag: str = "") -> bool:
         """Removes a job in any status; a lease on it is lost. Whether there was one (a repeat answers False)."""
@@ -219,32 +192,13 @@ class Client(Connection):
         )
         return list((await self._try(self._store.Claim, request, requests.seconds(wait) + self._timeout)).jobs)
 
-    def claim_stream(
-        self,
-        queues: Queues,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        worker_id: str = "",
-        max_in_flight: int = 1,
-        lease_duration: Span | None = None,
-        keepalive_interval: Span | None = None,
-        session_id: str = "",
-        epoch: int = 0,
-        held: Iterable[Lease] = (),
-    ) -> ClaimStream:
-        """A standing claim of up to `max_in_flight` unsettled jobs; see `ClaimStream`. `Worker` is built on it."""
-        request = requests.claim_stream_request(
-            queues,
-            namespace=namespace,
-            worker_id=worker_id,
-            max_in_flight=max_in_flight,
-            lease_duration=lease_duration,
-            keepalive_interval=keepalive_interval,
-            session_id=session_id,
-            epoch=epoch,
-            held=held,
-        )
-        return ClaimStream(self._store, request)
+    def claim_stream(self, queues: Queues, **options: Unpack[StreamOptions]) -> ClaimStream:
+        """A standing claim of up to `max_in_flight` unsettled jobs; see `ClaimStream`. `Worker` is built on it.
+
+        Further keywords: `namespace`, `worker_id`, `lease_duration`; `receipt_timeout` (a job must be acknowledged by a
+        first heartbeat within it), `keepalive_interval`, and to reopen `session_id`, `epoch`, `held`.
+        """
+        return ClaimStream(self._store, requests.claim_stream_request(queues, **options))
 
     async def heartbeat(
         self, leases: Iterable[Lease | store_pb2.LeaseHeartbeat], *, worker_id: str = ""

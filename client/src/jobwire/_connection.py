@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -20,7 +20,8 @@ from ._stream import raise_unless_cancelled
 
 Request = TypeVar("Request", bound=Message)
 Answer = TypeVar("Answer", bound=Message)
-Settled = store_pb2.CompleteResponse | store_pb2.FailResponse | store_pb2.ReleaseResponse
+Settled: TypeAlias = store_pb2.CompleteResponse | store_pb2.FailResponse | store_pb2.ReleaseResponse
+"""The answer to a settlement."""
 
 
 class Connection:
@@ -70,7 +71,7 @@ class Connection:
     async def _send_creates(
         self, batch: Sequence[store_pb2.CreateRequest]
     ) -> Sequence[store_pb2.CreateResponse | JobwireError]:
-        # One goes as itself: its error then carries all details. The callers repeat, each what is theirs.
+        # One goes as itself: its error then carries all details (as `alone`). The callers repeat, each what is theirs.
         if len(batch) == 1:
             return [await self._try(self._store.Create, batch[0], self._timeout)]
         request = store_pb2.BatchCreateRequest(requests=batch)
@@ -84,19 +85,24 @@ class Connection:
 
     async def _send_settlements(self, batch: Sequence[store_pb2.Settlement]) -> Sequence[Settled | JobwireError]:
         if len(batch) == 1:
-            [one] = batch
-            match one.WhichOneof("verb"):
-                case "complete":
-                    return [await self._try(self._store.Complete, one.complete, self._timeout)]
-                case "fail":
-                    return [await self._try(self._store.Fail, one.fail, self._timeout)]
-                case _:
-                    return [await self._try(self._store.Release, one.release, self._timeout)]
+            verb, one = alone(batch[0])
+            return [await self._try(getattr(self._store, verb), one, self._timeout)]
         request = store_pb2.BatchSettleRequest(settlements=batch)
         return [
             settle_outcome(result)
             for result in (await self._try(self._store.BatchSettle, request, self._timeout)).results
         ]
+
+
+def alone(settlement: store_pb2.Settlement) -> tuple[str, Message]:
+    """The verb that makes one settlement by itself, and its request: its error then carries all details."""
+    match settlement.WhichOneof("verb"):
+        case "complete":
+            return "Complete", settlement.complete
+        case "fail":
+            return "Fail", settlement.fail
+        case _:
+            return "Release", settlement.release
 
 
 def create_outcome(result: store_pb2.BatchCreateResult) -> store_pb2.CreateResponse | JobwireError:

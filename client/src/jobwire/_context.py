@@ -9,9 +9,8 @@ from typing import Unpack
 from jobwire.v1 import job_pb2, store_pb2
 
 from ._client import Client
+from ._limits import NOTE_BYTES
 from ._requests import NewJob
-
-_NOTE_BYTES = 1_024
 
 
 class JobContext:
@@ -29,8 +28,9 @@ class JobContext:
         self.lease = lease
         """The lease. Its token is a secret: whoever has it can settle the job."""
         self.cancelled = False
-        """Whether to stop: the lease is lost, somebody cancelled the job, or the worker must end. A coroutine is
-        cancelled as well; a plain function has to look here from time to time.
+        """Whether to stop: somebody cancelled the job, the lease is lost, or the worker must end. A coroutine is
+        cancelled as well; a plain function has to look here from time to time. Of a cancelled job, whatever is raised
+        leaves it CANCELLED; what is returned all the same is its result.
         """
         self._client = client
         self._report = report
@@ -49,7 +49,7 @@ class JobContext:
         """
         if not 0 <= fraction <= 1:
             raise ValueError(f"a fraction is between 0 and 1, not {fraction}")
-        text = note.encode("utf-8", "backslashreplace")[:_NOTE_BYTES].decode("utf-8", "ignore")
+        text = note.encode("utf-8", "backslashreplace")[:NOTE_BYTES].decode("utf-8", "ignore")
         self._report(job_pb2.Progress(fraction=fraction, note=text))
 
     async def create_child(self, **job: Unpack[NewJob]) -> job_pb2.Job:

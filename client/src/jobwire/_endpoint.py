@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import grpc
 
-_MESSAGE_BYTES = 4 * 1024 * 1024
+from ._limits import MESSAGE_BYTES
+
 _OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.max_send_message_length", _MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", _MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
     # A dead connection is noticed though nothing is being called: the next call should not have to find out.
     # Servers allow a ping every 10 s.
     ("grpc.keepalive_time_ms", 30_000),

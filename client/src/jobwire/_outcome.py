@@ -14,13 +14,10 @@ import traceback
 
 from jobwire.v1 import job_pb2, store_pb2
 
+from ._limits import BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS, BACKOFF_MULTIPLIER, ERROR_BYTES, NAME_BYTES
 from ._requests import Content, Span, content, duration
 
 Result = Content | None
-
-_NAME_BYTES = 128
-_TEXT_BYTES = 16 * 1024
-_BACKOFF_FIRST_SECONDS, _BACKOFF_CAP_SECONDS, _BACKOFF_MULTIPLIER = 1.0, 600.0, 2.0
 
 
 class NonRetryable(Exception):  # noqa: N818 - reads as what a handler says
@@ -86,9 +83,9 @@ def error_of(error: BaseException, code: str = "") -> job_pb2.JobError:
     """An exception as the contract has it: text that cannot be refused, and not larger than is kept."""
     kind = type(error)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    message = _text(str(error))[: _TEXT_BYTES // 2]
+    message = _text(str(error))[: ERROR_BYTES // 2]
     # Of a long traceback the end tells most.
-    stack = _text("".join(traceback.format_exception(error)))[-(_TEXT_BYTES - len(message)) :]
+    stack = _text("".join(traceback.format_exception(error)))[-(ERROR_BYTES - len(message)) :]
     return job_pb2.JobError(
         code=_name(code or "HANDLER_FAILED"),
         message=message.decode("utf-8", "ignore"),
@@ -99,9 +96,9 @@ def error_of(error: BaseException, code: str = "") -> job_pb2.JobError:
 
 def backoff(job: job_pb2.Job) -> float:
     """The delay before the next attempt, in seconds, after the job's retry policy: full jitter."""
-    first = job.retry.initial_backoff.ToNanoseconds() / 1e9 or _BACKOFF_FIRST_SECONDS
-    cap = job.retry.max_backoff.ToNanoseconds() / 1e9 or _BACKOFF_CAP_SECONDS
-    growth = job.retry.multiplier or _BACKOFF_MULTIPLIER
+    first = job.retry.initial_backoff.ToNanoseconds() / 1e9 or BACKOFF_FIRST_SECONDS
+    cap = job.retry.max_backoff.ToNanoseconds() / 1e9 or BACKOFF_CAP_SECONDS
+    growth = job.retry.multiplier or BACKOFF_MULTIPLIER
     try:
         most = min(cap, first * growth**job.failures)
     except OverflowError:
@@ -115,4 +112,4 @@ def _text(text: str) -> bytes:
 
 def _name(text: str) -> str:
     printable = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return printable.encode("utf-8", "replace")[:_NAME_BYTES].decode("utf-8", "ignore")
+    return printable.encode("utf-8", "replace")[:NAME_BYTES].decode("utf-8", "ignore")

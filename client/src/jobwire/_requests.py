@@ -105,11 +105,7 @@ def new_job(
         trace_context: W3C trace context, carried to the worker.
         status: State-only jobs: the first status, default PENDING.
     """
-    dedup = job_pb2.Dedup(key=dedup_key, window=duration(dedup_window)) if dedup_key else None
-    if not job_id and dedup is None:
-        drawn = uuid.uuid4().hex
-        job_id = f"{parent}/{drawn}" if parent else drawn
-    return store_pb2.CreateRequest(
+    request = store_pb2.CreateRequest(
         job_id=job_id,
         job=job_pb2.Job(
             namespace=namespace,
@@ -127,48 +123,73 @@ def new_job(
             queue_timeout=duration(queue_timeout),
             lease_duration=duration(lease_duration),
             ttl=duration(ttl),
-            dedup=dedup,
+            dedup=job_pb2.Dedup(key=dedup_key, window=duration(dedup_window)) if dedup_key else None,
             parent_id=parent,
             trace_context=trace_context,
         ),
-        request_id=uuid.uuid4().hex,
         delay=duration(delay),
         parent_token=parent_token,
     )
+    return _named(request)
 
 
 def repeatable(request: store_pb2.CreateRequest) -> store_pb2.CreateRequest:
     """The request itself, or a copy with what is missing to send it twice safely: an id or key, and a request id."""
-    keyed = request.job_id or request.job.HasField("dedup")
-    if keyed and request.request_id:
+    if _is_keyed(request) and request.request_id:
         return request
     copy = store_pb2.CreateRequest()
     copy.CopyFrom(request)
-    if not keyed:
-        drawn = uuid.uuid4().hex
-        copy.job_id = f"{request.job.parent_id}/{drawn}" if request.job.parent_id else drawn
-    copy.request_id = request.request_id or uuid.uuid4().hex
-    return copy
+    return _named(copy)
+
+
+def _is_keyed(request: store_pb2.CreateRequest) -> bool:
+    return bool(request.job_id) or request.job.HasField("dedup")
+
+
+def _named(request: store_pb2.CreateRequest) -> store_pb2.CreateRequest:
+    if not _is_keyed(request):
+        parent = request.job.parent_id
+        request.job_id = f"{parent}/{uuid.uuid4().hex}" if parent else uuid.uuid4().hex
+    request.request_id = request.request_id or uuid.uuid4().hex
+    return request
+
+
+class Changes(TypedDict, total=False):
+    """The keywords of every `update`. None, or not given: stays as it is."""
+
+    namespace: str
+    etag: str
+    labels: Mapping[str, str] | None
+    ttl: Span | None
+    payload: Content | None
+    content_type: str | None
+    priority: int | None
+    run_time: datetime | None
+    delay: Span | None
+    status: job_pb2.JobStatus.ValueType
+    result: Content | None
+    error: job_pb2.JobError | None
+    progress: job_pb2.Progress | None
 
 
 def update_request(
     job_id: str,
     *,
-    namespace: str,
-    etag: str,
-    labels: Mapping[str, str] | None,
-    ttl: Span | None,
-    payload: Content | None,
-    content_type: str | None,
-    priority: int | None,
-    run_time: datetime | None,
-    delay: Span | None,
-    status: job_pb2.JobStatus.ValueType,
-    result: Content | None,
-    error: job_pb2.JobError | None,
-    progress: job_pb2.Progress | None,
+    namespace: str = DEFAULT_NAMESPACE,
+    etag: str = "",
+    labels: Mapping[str, str] | None = None,
+    ttl: Span | None = None,
+    payload: Content | None = None,
+    content_type: str | None = None,
+    priority: int | None = None,
+    run_time: datetime | None = None,
+    delay: Span | None = None,
+    status: job_pb2.JobStatus.ValueType = job_pb2.JOB_STATUS_UNSPECIFIED,
+    result: Content | None = None,
+    error: job_pb2.JobError | None = None,
+    progress: job_pb2.Progress | None = None,
 ) -> store_pb2.UpdateRequest:
-    """The owner's change. None: the field stays as it is."""
+    """The owner's change."""
     return store_pb2.UpdateRequest(
         namespace=namespace,
         id=job_id,
@@ -188,17 +209,32 @@ def update_request(
     )
 
 
+class StreamOptions(TypedDict, total=False):
+    """The keywords of every `claim_stream`."""
+
+    namespace: str
+    worker_id: str
+    max_in_flight: int
+    lease_duration: Span | None
+    receipt_timeout: Span | None
+    keepalive_interval: Span | None
+    session_id: str
+    epoch: int
+    held: Iterable[Lease]
+
+
 def claim_stream_request(
     queues: Queues,
     *,
-    namespace: str,
-    worker_id: str,
-    max_in_flight: int,
-    lease_duration: Span | None,
-    keepalive_interval: Span | None,
-    session_id: str,
-    epoch: int,
-    held: Iterable[Lease],
+    namespace: str = DEFAULT_NAMESPACE,
+    worker_id: str = "",
+    max_in_flight: int = 1,
+    lease_duration: Span | None = None,
+    receipt_timeout: Span | None = None,
+    keepalive_interval: Span | None = None,
+    session_id: str = "",
+    epoch: int = 0,
+    held: Iterable[Lease] = (),
 ) -> store_pb2.ClaimStreamRequest:
     """A standing claim."""
     return store_pb2.ClaimStreamRequest(
@@ -209,6 +245,7 @@ def claim_stream_request(
         held=[lease_ref(lease) for lease in held],
         max_in_flight=max_in_flight,
         lease_duration=duration(lease_duration),
+        receipt_timeout=duration(receipt_timeout),
         keepalive_interval=duration(keepalive_interval),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -13,11 +13,12 @@ from google.protobuf.message import Message
 from jobwire.v1 import admin_pb2, admin_pb2_grpc, job_pb2, store_pb2, store_pb2_grpc
 
 from . import _requests as requests
-from ._batching import BATCH, chunks
-from ._connection import Settled, create_outcome, settle_outcome
+from ._batching import chunks
+from ._connection import Settled, alone, create_outcome, settle_outcome
 from ._endpoint import Endpoint
 from ._errors import JobwireError, error_of_call
-from ._requests import DEFAULT_NAMESPACE, Content, Lease, NewJob, Queues, Span
+from ._limits import BATCH
+from ._requests import DEFAULT_NAMESPACE, Changes, Content, Lease, NewJob, Queues, Span, StreamOptions
 from ._retry import retrying_sync
 from ._stream import SyncClaimStream
 
@@ -27,16 +28,17 @@ Answer = TypeVar("Answer", bound=Message)
 
 def connect_sync(target: str, *, tls: grpc.ChannelCredentials | None = None, timeout: Span = 10.0) -> SyncClient:
     """As `jobwire.connect`, for code without an event loop: `with jobwire.connect_sync("...") as client: ...`."""
-    return SyncClient(Endpoint(target, tls), requests.seconds(timeout))
+    return SyncClient(target, tls=tls, timeout=timeout)
 
 
 class SyncClient:
     """As `Client`, blocking. Safe to share between threads; calls are not gathered into batches."""
 
-    def __init__(self, endpoint: Endpoint, timeout: float) -> None:
-        self.endpoint = endpoint
-        self._timeout = timeout
-        self._channel = endpoint.channel()
+    def __init__(self, target: str, *, tls: grpc.ChannelCredentials | None = None, timeout: Span = 10.0) -> None:
+        """As `connect_sync`."""
+        self.endpoint = Endpoint(target, tls)
+        self._timeout = requests.seconds(timeout)
+        self._channel = self.endpoint.channel()
         self._store = store_pb2_grpc.StoreStub(self._channel)
         self._admin = admin_pb2_grpc.AdminStub(self._channel)
 
@@ -148,42 +150,9 @@ class SyncClient:
 
     # -- the owner's changes -----------------------------------------------------------------------------------------
 
-    def update(
-        self,
-        job_id: str,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        etag: str = "",
-        labels: Mapping[str, str] | None = None,
-        ttl: Span | None = None,
-        payload: Content | None = None,
-        content_type: str | None = None,
-        priority: int | None = None,
-        run_time: datetime | None = None,
-        delay: Span | None = None,
-        status: job_pb2.JobStatus.ValueType = job_pb2.JOB_STATUS_UNSPECIFIED,
-        result: Content | None = None,
-        error: job_pb2.JobError | None = None,
-        progress: job_pb2.Progress | None = None,
-    ) -> job_pb2.Job:
+    def update(self, job_id: str, **changes: Unpack[Changes]) -> job_pb2.Job:
         """As `Client.update`."""
-        request = requests.update_request(
-            job_id,
-            namespace=namespace,
-            etag=etag,
-            labels=labels,
-            ttl=ttl,
-            payload=payload,
-            content_type=content_type,
-            priority=priority,
-            run_time=run_time,
-            delay=delay,
-            status=status,
-            result=result,
-            error=error,
-            progress=progress,
-        )
-        return self._call(self._store.Update, request).job
+        return self._call(self._store.Update, requests.update_request(job_id, **changes)).job
 
     def delete(self, job_id: str, *, namespace: str = DEFAULT_NAMESPACE, etag: str = "") -> bool:
         """As `Client.delete`."""
@@ -219,32 +188,9 @@ class SyncClient:
         )
         return list(self._try(self._store.Claim, request, requests.seconds(wait) + self._timeout).jobs)
 
-    def claim_stream(
-        self,
-        queues: Queues,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        worker_id: str = "",
-        max_in_flight: int = 1,
-        lease_duration: Span | None = None,
-        keepalive_interval: Span | None = None,
-        session_id: str = "",
-        epoch: int = 0,
-        held: Iterable[Lease] = (),
-    ) -> SyncClaimStream:
+    def claim_stream(self, queues: Queues, **options: Unpack[StreamOptions]) -> SyncClaimStream:
         """As `Client.claim_stream`."""
-        request = requests.claim_stream_request(
-            queues,
-            namespace=namespace,
-            worker_id=worker_id,
-            max_in_flight=max_in_flight,
-            lease_duration=lease_duration,
-            keepalive_interval=keepalive_interval,
-            session_id=session_id,
-            epoch=epoch,
-            held=held,
-        )
-        return SyncClaimStream(self._store, request)
+        return SyncClaimStream(self._store, requests.claim_stream_request(queues, **options))
 
     def heartbeat(
         self, leases: Iterable[Lease | store_pb2.LeaseHeartbeat], *, worker_id: str = ""
@@ -285,10 +231,9 @@ class SyncClient:
 
     def settle(self, settlement: store_pb2.Settlement) -> Settled:
         """As `Client.settle`."""
-        [outcome] = self.batch_settle([settlement])
-        if isinstance(outcome, JobwireError):
-            raise outcome
-        return outcome
+        verb, request = alone(settlement)
+        answer: Settled = self._call(getattr(self._store, verb), request)
+        return answer
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
