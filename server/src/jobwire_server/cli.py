@@ -7,14 +7,13 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from . import __version__
 
 if TYPE_CHECKING:
-    import grpc
     from jobwire.v1 import admin_pb2
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -71,12 +70,13 @@ def queues(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Print the queues of a running server and what they hold."""
-    import grpc  # noqa: PLC0415
+    import jobwire  # noqa: PLC0415
 
     try:
-        rows = [_row(queue) for queue in _list_queues(server, namespace)]
-    except grpc.RpcError as error:
-        _fail(f"{server}: {cast('grpc.Call', error).details()}")
+        with jobwire.connect_sync(server) as client:
+            rows = [_row(queue) for queue in client.list_queues(namespace=namespace, page_size=1_000)]
+    except jobwire.JobwireError as error:
+        _fail(f"{server}: {error.message}")
     if as_json:
         typer.echo(json.dumps(rows))
         return
@@ -92,23 +92,6 @@ def queues(
 def main() -> None:
     """The entry point."""
     app(prog_name="jobwire")
-
-
-def _list_queues(server: str, namespace: str) -> list[admin_pb2.Queue]:
-    import grpc  # noqa: PLC0415
-    from jobwire.v1 import admin_pb2, admin_pb2_grpc  # noqa: PLC0415
-
-    found: list[admin_pb2.Queue] = []
-    # A proxy in the environment is not meant for a server of one's own.
-    with grpc.insecure_channel(server, options=(("grpc.enable_http_proxy", 0),)) as channel:
-        stub = admin_pb2_grpc.AdminStub(channel)
-        request = admin_pb2.ListQueuesRequest(namespace=namespace, page_size=1_000)
-        while True:
-            page = stub.ListQueues(request, timeout=10)
-            found.extend(page.queues)
-            request.page_token = page.next_page_token
-            if not request.page_token:
-                return found
 
 
 def _row(queue: admin_pb2.Queue) -> dict[str, Any]:

@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 
 import jobwire
-from jobwire._connection import Settled
-from jobwire._endpoint import Endpoint
 from jobwire.v1 import store_pb2
 
 from .folder import count_words
@@ -27,10 +25,10 @@ class Witness(jobwire.Client):
     """A client that writes down which completions the server accepted."""
 
     def __init__(self, target: str, journal: Journal) -> None:
-        super().__init__(Endpoint(target), 10.0)
+        super().__init__(target)
         self._journal = journal
 
-    async def settle(self, settlement: store_pb2.Settlement) -> Settled:
+    async def settle(self, settlement: store_pb2.Settlement) -> jobwire.Settled:
         """As it is, and written down."""
         answer = await super().settle(settlement)
         if settlement.HasField("complete"):

@@ -45,7 +45,7 @@ def process(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
 def server(folder: Path) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """A server on a free port, its engine's data in `folder`."""
     options = ("--listen", "127.0.0.1:0", "--data-dir", str(folder / "engine"), "--log-format", "json")
-    return process(folder / "server.log", "-c", "from jobwire_server.cli import main; main()", "serve", *options)
+    return process(folder / "server.log", "-m", "jobwire_server", "serve", *options)
 
 
 async def address(started: subprocess.Popen[bytes], folder: Path) -> str:

@@ -1,0 +1,5 @@
+"""`python -m jobwire_server` is `jobwire`."""
+
+from .cli import main
+
+main()
