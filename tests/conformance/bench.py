@@ -14,9 +14,9 @@ from jobwire_server.store.base import Store
 from jobwire_server.store.errors import StoreError
 
 from tests.clock import Clock
+from tests.requests import claim, create
 
 from .backends import Backend
-from .requests import claim, create
 from .verbs import Verbs
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
-from google.rpc import error_details_pb2, status_pb2
-from jobwire.v1 import admin_pb2, admin_pb2_grpc, job_pb2, store_pb2, store_pb2_grpc
-from jobwire_server.store.errors import CODES, StoreError
+from jobwire.v1 import admin_pb2, admin_pb2_grpc, store_pb2, store_pb2_grpc
+
+from tests.errors import store_error
 
 _Answer = TypeVar("_Answer")
 
@@ -83,23 +83,3 @@ async def _answer(call: Awaitable[_Answer]) -> _Answer:
         return await call
     except grpc.aio.AioRpcError as error:
         raise store_error(error) from error
-
-
-def store_error(error: grpc.aio.AioRpcError) -> StoreError:
-    """The StoreError that the server turned into this one; checks that the error is as the contract says."""
-    trailers: dict[str, Any] = dict(error.trailing_metadata() or ())
-    assert "grpc-status-details-bin" in trailers, f"an error without details: {error}"
-    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
-    info, request, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
-    for detail in status.details:
-        assert detail.Unpack(info) or detail.Unpack(request) or detail.Unpack(retry)
-    assert info.domain == "jobwire.v1"
-    found = StoreError(
-        job_pb2.ErrorReason.Value(f"ERROR_REASON_{info.reason}"),
-        status.message,
-        metadata=info.metadata,
-        fields={violation.field: violation.description for violation in request.field_violations},
-        retry_after_ms=retry.retry_delay.ToMilliseconds(),
-    )
-    assert status.code == error.code().value[0] == CODES[found.reason]
-    return found

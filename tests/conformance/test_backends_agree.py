@@ -23,9 +23,9 @@ from jobwire_server.store.redis import RedisStore
 
 from tests.clock import Clock
 from tests.engines import Engine
+from tests.requests import at, create, seconds, update
 
 from .backends import lose_from_engine, lose_from_memory
-from .requests import at, create, seconds, update
 
 EXAMPLES = int(os.environ.get("JOBWIRE_TEST_EXAMPLES", "100"))
 """How many sequences to try; set it to thousands after a change of a rule."""

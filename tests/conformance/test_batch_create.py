@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import create
+
 from .bench import Bench, refusal
-from .requests import create
 
 
 def batch(*requests: store_pb2.CreateRequest) -> store_pb2.BatchCreateRequest:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import FAILED, PENDING, SUCCEEDED, complete, create, fail, release
+
 from .bench import Bench, refusal
-from .requests import FAILED, PENDING, SUCCEEDED, complete, create, fail, release
 
 
 async def test_one_result_per_settlement_in_order(bench: Bench) -> None:

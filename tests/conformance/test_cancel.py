@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import CANCELLED, FAILED, RUNNING, SUCCEEDED, complete, fail, ms, seconds, update
+
 from .bench import Bench, refusal
-from .requests import CANCELLED, FAILED, RUNNING, SUCCEEDED, complete, fail, ms, seconds, update
 
 
 async def cancel(bench: Bench, job_id: str, reason: str = "") -> store_pb2.CancelResponse:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from jobwire.v1 import job_pb2, store_pb2
 
-from .bench import Bench, refusal
-from .requests import (
+from tests.requests import (
     CANCELLED,
     RUNNING,
     SUCCEEDED,
@@ -18,6 +17,8 @@ from .requests import (
     release,
     seconds,
 )
+
+from .bench import Bench, refusal
 
 REQUESTED = store_pb2.CANCEL_OUTCOME_REQUESTED
 ASKED = store_pb2.LEASE_STATE_CANCEL_REQUESTED

@@ -6,9 +6,11 @@ import asyncio
 
 from jobwire.v1 import job_pb2, store_pb2
 from jobwire_server.store import limits
+from jobwire_server.store.types import Wish
+
+from tests.requests import READY, RUNNING, claim, create, heartbeat, lease_of, ms, release, seconds
 
 from .bench import Bench, refusal
-from .requests import READY, RUNNING, claim, create, heartbeat, lease_of, ms, release, seconds
 
 
 async def test_a_claimed_job_is_running_under_a_lease(bench: Bench) -> None:
@@ -161,8 +163,19 @@ async def test_a_repeat_under_the_same_token_answers_what_is_still_held(bench: B
     for job_id in bench.ids("j", 4):
         await bench.add(job_id, "q")
 
+    wish = Wish(
+        queues=[("default", "q")],
+        max_jobs=3,
+        max_bytes=10**6,
+        lease_ms=30_000,
+        receipt_ms=0,
+        worker_id="w",
+        token="token",
+        waiting=False,
+    )
+
     async def again() -> list[store_pb2.ClaimedJob]:
-        claimed = await bench.store._claim(0, [("default", "q")], 3, 10**6, 30_000, "w", "token", False)
+        claimed = await bench.store._claim(0, wish)
         assert claimed.more
         return claimed.jobs
 

@@ -4,8 +4,9 @@ import asyncio
 
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import SUCCEEDED, complete, fail, heartbeat, ms, release
+
 from .bench import Bench, refusal
-from .requests import SUCCEEDED, complete, fail, heartbeat, ms, release
 
 
 async def test_a_completed_job_has_succeeded(bench: Bench) -> None:

@@ -6,8 +6,7 @@ import pytest
 from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 from jobwire_server.store import limits
 
-from .bench import Bench, refusal
-from .requests import (
+from tests.requests import (
     CANCELLED,
     FAILED,
     HOUR,
@@ -21,6 +20,8 @@ from .requests import (
     ms,
     seconds,
 )
+
+from .bench import Bench, refusal
 
 
 async def test_queued_job_is_ready_with_every_default_filled_in(bench: Bench) -> None:

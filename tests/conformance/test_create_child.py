@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import CANCELLED, FAILED, SUCCEEDED, complete, create, fail, release
+
 from .bench import Bench, refusal
-from .requests import CANCELLED, FAILED, SUCCEEDED, complete, create, fail, release
 
 
 async def test_children_count_at_their_parent_without_a_new_version(bench: Bench) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import HOUR, SUCCEEDED, complete, create
+
 from .bench import Bench, refusal
-from .requests import HOUR, SUCCEEDED, complete, create
 
 DAY = 24 * HOUR
 

@@ -8,8 +8,9 @@ import pytest
 from google.protobuf import duration_pb2, timestamp_pb2
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import create, seconds
+
 from .bench import Bench, refusal
-from .requests import create, seconds
 
 DAY = 86_400.0
 YEAR = 366 * DAY

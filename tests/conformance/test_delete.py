@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 
+from tests.requests import complete, heartbeat, lease_of, update
+
 from .bench import Bench, refusal
-from .requests import complete, heartbeat, lease_of, update
 
 
 async def delete(bench: Bench, job_id: str, etag: str = "") -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import claim, create
+
 from .bench import Bench, refusal
-from .requests import claim, create
 
 
 async def test_down_differs_from_empty(bench: Bench) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import complete, create, fail, heartbeat, release, update
+
 from .bench import Bench, refusal
-from .requests import complete, create, fail, heartbeat, release, update
 
 
 async def never(bench: Bench) -> None:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from jobwire.v1 import store_pb2
 
+from tests.requests import complete
+
 from .bench import Bench, refusal
-from .requests import complete
 
 
 async def test_exists_until_deleted_or_expired(bench: Bench) -> None:

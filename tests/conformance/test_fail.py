@@ -5,8 +5,9 @@ import itertools
 import pytest
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import BACKOFF, FAILED, PENDING, READY, complete, fail, ms, release
+
 from .bench import Bench, refusal
-from .requests import BACKOFF, FAILED, PENDING, READY, complete, fail, ms, release
 
 
 async def test_a_failed_attempt_is_tried_again_at_once(bench: Bench) -> None:

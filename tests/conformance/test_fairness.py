@@ -7,8 +7,9 @@ import itertools
 import pytest
 from jobwire.v1 import store_pb2
 
+from tests.requests import fail, release, update
+
 from .bench import Bench
-from .requests import fail, release, update
 
 
 class Submitter:

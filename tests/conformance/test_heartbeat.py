@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import READY, RUNNING, complete, heartbeat, ms, release, seconds
+
 from .bench import Bench, refusal
-from .requests import READY, RUNNING, complete, heartbeat, ms, release, seconds
 
 HELD, LOST = store_pb2.LEASE_STATE_HELD, store_pb2.LEASE_STATE_LOST
 

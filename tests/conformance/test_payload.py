@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import complete, update
+
 from .bench import Bench, refusal
-from .requests import complete, update
 
 CONTENTS = {
     "empty": b"",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from jobwire.v1 import admin_pb2, store_pb2
 
+from tests.requests import complete, fail, ms, release
+
 from .bench import Bench, refusal
-from .requests import complete, fail, ms, release
 
 
 async def stats(bench: Bench, queue: str, namespace: str = "") -> tuple[int, int, int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import FAILED, PENDING, READY, claim, complete, heartbeat, ms, release
+
 from .bench import Bench, refusal
-from .requests import FAILED, PENDING, READY, claim, complete, heartbeat, ms, release
 
 UNDELIVERED, LOST = job_pb2.ATTEMPT_OUTCOME_UNDELIVERED, job_pb2.ATTEMPT_OUTCOME_LOST
 

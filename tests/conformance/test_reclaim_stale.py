@@ -3,8 +3,9 @@ from __future__ import annotations
 from google.protobuf import timestamp_pb2
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import FAILED, PENDING, READY, RUNNING, at, complete, heartbeat
+
 from .bench import Bench, refusal
-from .requests import FAILED, PENDING, READY, RUNNING, at, complete, heartbeat
 
 
 async def reclaim(bench: Bench, before: int | None = None, page_size: int = 0) -> list[str]:

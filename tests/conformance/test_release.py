@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import BACKOFF, PENDING, READY, complete, fail, ms, release
+
 from .bench import Bench, refusal
-from .requests import BACKOFF, PENDING, READY, complete, fail, ms, release
 
 
 async def test_gives_the_job_back_untouched(bench: Bench) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 from jobwire_server.store import limits
 
+from tests.requests import FAILED, PENDING, READY, RUNNING, complete, create, ms, release, update
+
 from .bench import Bench
-from .requests import FAILED, PENDING, READY, RUNNING, complete, create, ms, release, update
 
 
 async def test_an_unclaimed_job_ends_as_expired(bench: Bench) -> None:

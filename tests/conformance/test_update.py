@@ -5,8 +5,9 @@ from __future__ import annotations
 from jobwire.v1 import job_pb2, store_pb2
 from jobwire_server.store import limits
 
+from tests.requests import complete, ms, update
+
 from .bench import Bench, refusal
-from .requests import complete, ms, update
 
 
 async def test_a_change_makes_a_new_version_and_etag(bench: Bench) -> None:

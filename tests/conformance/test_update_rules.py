@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from jobwire.v1 import job_pb2, store_pb2
 
-from .bench import Bench, refusal
-from .requests import (
+from tests.requests import (
     BACKOFF,
     CANCELLED,
     FAILED,
@@ -23,6 +22,8 @@ from .requests import (
     release,
     update,
 )
+
+from .bench import Bench, refusal
 
 ALWAYS: list[dict[str, Any]] = [{"labels": {"x": "1"}}, {"ttl": 9}]
 WHILE_PENDING: list[dict[str, Any]] = [

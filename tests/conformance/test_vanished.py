@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from jobwire.v1 import job_pb2, store_pb2
 
+from tests.requests import RUNNING, complete, create
+
 from .bench import Bench, refusal
-from .requests import RUNNING, complete, create
 
 
 async def test_a_live_job_behind_vanished_ones_is_claimed(bench: Bench) -> None:

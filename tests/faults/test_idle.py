@@ -9,8 +9,8 @@ import grpc
 import pytest
 from jobwire.v1 import store_pb2, store_pb2_grpc
 
-from tests.conformance.requests import create
 from tests.faults.processes import cpu_seconds, processes
+from tests.requests import create
 from tests.wait import wait_until
 
 STREAMS = 200

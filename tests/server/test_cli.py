@@ -14,7 +14,7 @@ from jobwire_server.app import running
 from jobwire_server.settings import Settings, without_password
 from typer.testing import CliRunner
 
-from tests.conformance.requests import create
+from tests.requests import create
 from tests.server.probe import Probe
 
 

@@ -12,8 +12,8 @@ from jobwire.v1 import job_pb2, store_pb2
 from jobwire_server.app import StartError, running
 from jobwire_server.settings import Settings
 
-from tests.conformance.grpc_store import store_error
-from tests.conformance.requests import PENDING, claim, complete, create, seconds
+from tests.errors import store_error
+from tests.requests import PENDING, claim, complete, create, seconds
 from tests.server.probe import Probe, connected, next_jobs, next_message, stream_request
 from tests.wait import wait_until
 

@@ -16,8 +16,8 @@ from jobwire_server.rpc import calls
 from jobwire_server.rpc.errors import FIELDS_MAX
 from jobwire_server.store.errors import CODES, StoreError
 
-from tests.conformance.grpc_store import store_error
-from tests.conformance.requests import claim, create, seconds
+from tests.errors import store_error
+from tests.requests import claim, create, seconds
 from tests.server.probe import Probe, Stub, next_jobs, serving, streaming
 from tests.wait import wait_until
 

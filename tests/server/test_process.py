@@ -16,8 +16,8 @@ import grpc
 import pytest
 from jobwire.v1 import store_pb2
 
-from tests.conformance.requests import claim, complete, create
 from tests.engines import Engine
+from tests.requests import claim, complete, create
 from tests.server.probe import connected, next_jobs, next_message, stream_request
 
 COMMAND = str(Path(sys.executable).with_name("jobwire"))

@@ -6,7 +6,7 @@ import grpc
 import pytest
 from jobwire.v1 import store_pb2
 
-from tests.conformance.requests import CANCELLED, RUNNING, complete, create, heartbeat, seconds
+from tests.requests import CANCELLED, RUNNING, complete, create, heartbeat, seconds
 from tests.server.probe import Probe, Stub, next_jobs, next_message, serving, stream_request, streaming
 from tests.server.test_undelivered import cancel, given_back
 from tests.wait import wait_until

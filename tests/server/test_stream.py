@@ -11,8 +11,8 @@ from jobwire.v1 import job_pb2, store_pb2
 from jobwire_server import __version__
 from jobwire_server.dispatch import credit
 
-from tests.conformance.grpc_store import store_error
-from tests.conformance.requests import complete, create, fail, heartbeat, lease_of, release, seconds
+from tests.errors import store_error
+from tests.requests import complete, create, fail, heartbeat, lease_of, release, seconds
 from tests.server.probe import Probe, Reading, Stub, next_jobs, next_message, serving, stream_request, streaming
 from tests.wait import wait_until
 

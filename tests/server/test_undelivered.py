@@ -12,7 +12,7 @@ import pytest
 from jobwire.v1 import job_pb2, store_pb2
 from jobwire_server.dispatch.dispatch import Dispatch
 
-from tests.conformance.requests import PENDING, claim, complete, create, seconds
+from tests.requests import PENDING, claim, complete, create, seconds
 from tests.server.probe import Probe, Stub, serving, stream_request
 from tests.wait import wait_until
 

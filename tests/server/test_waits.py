@@ -9,8 +9,8 @@ import grpc
 import pytest
 from jobwire.v1 import job_pb2, store_pb2
 
-from tests.conformance.grpc_store import store_error
-from tests.conformance.requests import RUNNING, SUCCEEDED, claim, complete, create, seconds, update
+from tests.errors import store_error
+from tests.requests import RUNNING, SUCCEEDED, claim, complete, create, seconds, update
 from tests.server.probe import Probe, Stub, serving
 from tests.wait import wait_until
 

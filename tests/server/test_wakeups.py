@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 from jobwire.v1 import store_pb2
 
-from tests.conformance.requests import complete, create, fail, ms, release
+from tests.requests import complete, create, fail, ms, release
 from tests.server.probe import Probe, Reading, Stub, next_jobs, serving, streaming
 from tests.wait import wait_until
 
