@@ -11,7 +11,7 @@ from jobwire.v1 import job_pb2, store_pb2
 
 from jobwire_server.store import limits, validation
 from jobwire_server.store.base import Store
-from jobwire_server.store.errors import StoreError
+from jobwire_server.store.errors import StoreError, draining
 from jobwire_server.store.times import duration_ms, timestamp_ms
 from jobwire_server.store.types import Held
 
@@ -23,7 +23,7 @@ from .sessions import Sessions
 from .stream import ClaimStream, Write, in_messages
 from .timers import Timer
 from .undelivered import Undelivered
-from .watches import Watches, draining
+from .watches import Watches
 
 _DELAYED = {job_pb2.WAIT_REASON_SCHEDULED, job_pb2.WAIT_REASON_BACKOFF}
 # After these a client has no use for its lease any more.

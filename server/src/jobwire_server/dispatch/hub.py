@@ -15,19 +15,14 @@ from jobwire.v1 import store_pb2
 
 from jobwire_server.store import limits
 from jobwire_server.store.base import Store
-from jobwire_server.store.errors import StoreError
+from jobwire_server.store.errors import StoreError, draining
 from jobwire_server.store.types import Claimed, Outcome
 
+from . import pace
 from .background import Background
-from .line import Line
 from .listener import Listener
+from .queue_view import QueueView
 from .undelivered import Undelivered
-from .watches import draining
-
-LOOK_SECONDS = 0.9
-"""Between two looks: a lost notice costs at most a second, the look and the claim included."""
-
-_REGISTERED_SECONDS = limits.WAITER_EXPIRY_MS / 1_000
 
 QueueName = tuple[str, str]
 """(namespace, queue)."""
@@ -42,7 +37,7 @@ class Hub:
         self._store = store
         self._undelivered = undelivered
         self._background = background
-        self._lines: dict[QueueName, Line] = {}
+        self._views: dict[QueueName, QueueView] = {}
         self._listeners: set[Listener] = set()
         self._moment = 0
 
@@ -59,8 +54,8 @@ class Hub:
             raise draining()
         names = [(ref.namespace or limits.DEFAULT_NAMESPACE, ref.queue) for ref in request.queues]
         for name in names:
-            self._lines.setdefault(name, Line(*name, self.partitions)).listeners += 1
-        listener = Listener(self, request, [self._lines[name] for name in names], receipt_ms)
+            self._views.setdefault(name, QueueView(*name, self.partitions)).listeners += 1
+        listener = Listener(self, request, [self._views[name] for name in names], receipt_ms)
         self._listeners.add(listener)
         try:
             yield listener
@@ -85,10 +80,10 @@ class Hub:
             StoreError: the request is invalid, or the engine refused.
         """
         job = request.job
-        line = self._lines.get((job.namespace or limits.DEFAULT_NAMESPACE, job.queue))
-        if line is None or not line.idle or request.HasField("delay") or job.HasField("run_time"):
+        view = self._views.get((job.namespace or limits.DEFAULT_NAMESPACE, job.queue))
+        if view is None or not view.idle or request.HasField("delay") or job.HasField("run_time"):
             return None
-        listener = next(iter(line.idle))
+        listener = next(iter(view.idle))
         # A caller that is cancelled leaves the jobs to the listener all the same.
         return await asyncio.shield(self._background.start(self._hand_off(listener, request)))
 
@@ -113,24 +108,24 @@ class Hub:
 
     def told(self, partition: int, name: QueueName) -> None:
         """A job became ready: wakes one listener. If none can take it, another replica's may."""
-        line = self._lines.get(name)
-        if line is None:
+        view = self._views.get(name)
+        if view is None:
             self._pass_on(partition, name)
-        elif line.is_asked(partition):
+        elif view.is_asked(partition):
             # The claim that is on its way takes the job, or hears of this when it ends.
-            line.told(partition, self._next_moment())
-            _wake_one([line])
+            view.told(partition, self._next_moment())
+            _wake_one([view])
         else:
-            line.told(partition, self._next_moment())
-            self._wake_or_pass_on(partition, line)
+            view.told(partition, self._next_moment())
+            self._wake_or_pass_on(partition, view)
 
     def told_everything(self) -> None:
         """Notices may have been lost: every partition of every queue may hold jobs."""
         moment = self._next_moment()
-        for line in self._lines.values():
+        for view in self._views.values():
             for partition in range(self.partitions):
-                line.told(partition, moment)
-        _wake_one(self._lines.values())
+                view.told(partition, moment)
+        _wake_one(self._views.values())
 
     async def look(self, partition: int) -> None:
         """Looks at the queues that somebody here waits for, and registers this replica anew for those without jobs.
@@ -138,7 +133,7 @@ class Hub:
         Raises:
             StoreError: the engine refused.
         """
-        names = [name for name, line in self._lines.items() if line.idle]
+        names = [name for name, view in self._views.items() if view.idle]
         for start in range(0, len(names), limits.BATCH):
             await self._look(partition, names[start : start + limits.BATCH])
 
@@ -149,18 +144,18 @@ class Hub:
             listener.wake()
 
     async def _claim_from(self, listener: Listener, partition: int, wanted: int) -> list[store_pb2.ClaimedJob]:
-        lines = listener.lines
+        views = listener.views
         moment = self._next_moment()
-        for line in lines:
-            line.ask(partition)
+        for view in views:
+            view.ask(partition)
         asked_at = asyncio.get_running_loop().time()
         try:
             claimed = await self._store.claim_from(
                 partition, listener.request, wanted, receipt_ms=listener.receipt_ms, waiting=True
             )
         except BaseException:
-            for line in lines:
-                line.put_off(partition, asked_at + LOOK_SECONDS)
+            for view in views:
+                view.put_off(partition, asked_at + pace.LOOK_SECONDS)
             raise
         self._note(listener, partition, wanted, claimed, moment, asked_at)
         return claimed.jobs
@@ -169,36 +164,36 @@ class Hub:
         self, listener: Listener, partition: int, wanted: int, claimed: Claimed, moment: int, asked_at: float
     ) -> None:
         """What a claim says about the queues that it asked for."""
-        lines = listener.lines
+        views = listener.views
         if claimed.more:
-            for line in lines:
-                line.found_more(partition)
+            for view in views:
+                view.found_more(partition)
             if len(claimed.jobs) >= wanted:
-                _wake_one(lines)
+                _wake_one(views)
         else:
-            for line in lines:
-                line.found_empty(partition, moment, asked_at + _REGISTERED_SECONDS)
-                if len(claimed.jobs) >= wanted and line.may_have(partition, asked_at):
-                    self._wake_or_pass_on(partition, line)
+            for view in views:
+                view.found_empty(partition, moment, asked_at + limits.WAITER_EXPIRY_MS / 1_000)
+                if len(claimed.jobs) >= wanted and view.may_have(partition, asked_at):
+                    self._wake_or_pass_on(partition, view)
 
     async def _look(self, partition: int, names: Sequence[QueueName]) -> None:
         moment = self._next_moment()
         looked_at = asyncio.get_running_loop().time()
         for name, ready in zip(names, await self._store.look(partition, names), strict=True):
-            line = self._lines.get(name)
+            view = self._views.get(name)
             # A claim on its way finds out by itself; the look may have seen just the job that it takes.
-            if line is None or line.is_asked(partition):
+            if view is None or view.is_asked(partition):
                 continue
             if ready:
                 self.told(partition, name)
             else:
-                line.found_empty(partition, moment, looked_at + _REGISTERED_SECONDS)
+                view.found_empty(partition, moment, looked_at + limits.WAITER_EXPIRY_MS / 1_000)
 
-    def _wake_or_pass_on(self, partition: int, line: Line) -> None:
-        if line.idle:
-            _wake_one([line])
+    def _wake_or_pass_on(self, partition: int, view: QueueView) -> None:
+        if view.idle:
+            _wake_one([view])
         else:
-            self._pass_on(partition, line.name)
+            self._pass_on(partition, view.name)
 
     def _pass_on(self, partition: int, name: QueueName) -> None:
         # The engine told this replica alone, which waited for the queue when it last said so and has no room by now.
@@ -210,26 +205,26 @@ class Hub:
             await self._store.pass_on(partition, *name)
 
     def _leave(self, name: QueueName) -> None:
-        line = self._lines[name]
-        line.listeners -= 1
-        if not line.listeners:
-            del self._lines[name]
+        view = self._views[name]
+        view.listeners -= 1
+        if not view.listeners:
+            del self._views[name]
             return
         # The one that left may have been woken for a job and not have claimed it.
         now = asyncio.get_running_loop().time()
-        if any(line.may_have(partition, now) for partition in range(self.partitions)):
-            _wake_one([line])
+        if any(view.may_have(partition, now) for partition in range(self.partitions)):
+            _wake_one([view])
 
     def _next_moment(self) -> int:
         self._moment += 1
         return self._moment
 
 
-def _wake_one(lines: Iterable[Line]) -> None:
-    """Wakes as few listeners as reach every one of the lines: one, unless they listen to different queues."""
+def _wake_one(views: Iterable[QueueView]) -> None:
+    """Wakes as few listeners as reach every one of the views: one, unless they listen to different queues."""
     woken: set[Listener] = set()
-    for line in lines:
-        if line.idle and not any(line in listener.lines for listener in woken):
-            listener = next(iter(line.idle))
+    for view in views:
+        if view.idle and not any(view in listener.views for listener in woken):
+            listener = next(iter(view.idle))
             listener.wake()
             woken.add(listener)

@@ -11,15 +11,15 @@ from jobwire.v1 import store_pb2
 
 if TYPE_CHECKING:
     from .hub import Hub
-    from .line import Line
+    from .queue_view import QueueView
 
 
 class Listener:
     """Made by `Hub.listening`. `take` is for one task at a time; `wake` is for anybody."""
 
-    def __init__(self, hub: Hub, request: store_pb2.ClaimRequest, lines: Sequence[Line], receipt_ms: int) -> None:
+    def __init__(self, hub: Hub, request: store_pb2.ClaimRequest, views: Sequence[QueueView], receipt_ms: int) -> None:
         self.request = request
-        self.lines = lines
+        self.views = views
         self.receipt_ms = receipt_ms
         self.wanted = 0
         """While asleep: how many jobs it has room for."""
@@ -77,15 +77,15 @@ class Listener:
         now = self._loop.time()
         for step in range(self._hub.partitions):
             partition = (self._cursor + step) % self._hub.partitions
-            if any(line.may_have(partition, now) for line in self.lines):
+            if any(view.may_have(partition, now) for view in self.views):
                 self._cursor = partition + 1
                 return partition
         return None
 
     async def _sleep(self, until: float, *, idle: bool) -> None:
         if idle and not self._woken.is_set():
-            for line in self.lines:
-                line.idle[self] = None
+            for view in self.views:
+                view.idle[self] = None
         try:
             async with asyncio.timeout_at(until):
                 await self._woken.wait()
@@ -95,5 +95,5 @@ class Listener:
             self._leave_idle()
 
     def _leave_idle(self) -> None:
-        for line in self.lines:
-            line.idle.pop(self, None)
+        for view in self.views:
+            view.idle.pop(self, None)

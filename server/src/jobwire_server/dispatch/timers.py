@@ -10,7 +10,8 @@ from jobwire_server.store import limits
 from jobwire_server.store.base import Store
 from jobwire_server.store.errors import StoreError
 
-from .hub import LOOK_SECONDS, Hub
+from . import pace
+from .hub import Hub
 
 _SWEEP_SECONDS = limits.SWEEP_INTERVAL_MS / 1_000
 
@@ -30,7 +31,7 @@ class Timer:
         self._hub = hub
         self._loop = asyncio.get_running_loop()
         self._sweep_at = self._next(_SWEEP_SECONDS)
-        self._look_at = self._next(LOOK_SECONDS)
+        self._look_at = self._next(pace.LOOK_SECONDS)
         self._armed = asyncio.Event()
 
     def arm(self, seconds: float) -> None:
@@ -48,7 +49,7 @@ class Timer:
                 if self._loop.time() >= self._sweep_at:
                     await self._sweep()
                 if self._loop.time() >= self._look_at:
-                    self._look_at = self._next(LOOK_SECONDS)
+                    self._look_at = self._next(pace.LOOK_SECONDS)
                     await self._hub.look(self._partition)
             except StoreError as error:
                 _log.debug("sweep refused", partition=self._partition, reason=error.reason_name)

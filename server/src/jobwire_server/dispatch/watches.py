@@ -10,11 +10,10 @@ from jobwire.v1 import job_pb2, store_pb2
 
 from jobwire_server.store import limits
 from jobwire_server.store.base import Store
-from jobwire_server.store.errors import StoreError, not_found
+from jobwire_server.store.errors import draining, not_found
 from jobwire_server.store.times import duration_ms
 
-LOOK_SECONDS = 1.0
-"""Between two looks at a job, should the notice of its change be lost."""
+from . import pace
 
 _ENDED = {job_pb2.JOB_STATUS_SUCCEEDED, job_pb2.JOB_STATUS_FAILED, job_pb2.JOB_STATUS_CANCELLED}
 
@@ -49,7 +48,7 @@ class Watches:
                 if self._draining:
                     raise draining()
                 try:
-                    async with asyncio.timeout_at(min(until, now() + LOOK_SECONDS)):
+                    async with asyncio.timeout_at(min(until, now() + pace.LOOK_SECONDS)):
                         await changed.wait()
                 except TimeoutError:
                     pass
@@ -88,11 +87,6 @@ class Watches:
             self._events[name].discard(event)
             if not self._events[name]:
                 del self._events[name]
-
-
-def draining() -> StoreError:
-    """DRAINING."""
-    return StoreError(job_pb2.ERROR_REASON_DRAINING, "this server is shutting down; nothing was done")
 
 
 def _incarnation(answer: store_pb2.GetResponse) -> str:

@@ -157,6 +157,11 @@ def lease_lost(job_id: str) -> StoreError:
     return StoreError(job_pb2.ERROR_REASON_LEASE_LOST, f"the token does not hold the lease of job {job_id!r}")
 
 
+def draining() -> StoreError:
+    """DRAINING."""
+    return StoreError(job_pb2.ERROR_REASON_DRAINING, "this server is shutting down; nothing was done")
+
+
 def engine_unavailable(what: str) -> StoreError:
     """ENGINE_UNAVAILABLE."""
     return StoreError(job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE, what)

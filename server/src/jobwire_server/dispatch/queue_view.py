@@ -13,7 +13,7 @@ _UNKNOWN = 0.0  # may hold jobs: one claim finds out
 _ASKED = float("inf")  # that claim is on its way
 
 
-class Line:
+class QueueView:
     """Kept while somebody listens to the queue here.
 
     A claim and a notice travel on connections of their own, so a claim's "nothing ready" may arrive after the notice

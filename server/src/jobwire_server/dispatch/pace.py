@@ -1,0 +1,4 @@
+"""How often this replica looks by itself at what it is told of otherwise."""
+
+LOOK_SECONDS = 0.9
+"""Between two looks: a lost notice costs at most a second, the look and what follows it included."""
