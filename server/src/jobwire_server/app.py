@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Coroutine
-from typing import Self
+from typing import Self, cast
 
 import grpc
 import structlog
@@ -21,6 +21,7 @@ from .dispatch.dispatch import Dispatch
 from .rpc.admin import AdminServicer
 from .rpc.calls import Calls
 from .rpc.health import SERVICES, Health
+from .rpc.services import Services
 from .rpc.store import StoreServicer
 from .settings import Settings, without_password
 from .store import limits
@@ -29,8 +30,8 @@ from .store.errors import StoreError
 from .store.open import open_store
 from .store.redis.embedded import EngineStartError
 
-CONNECT_SECONDS = 30.0
-"""How long an engine may be away when a server starts."""
+# Between two log lines that say the engine is still away.
+_REMIND_SECONDS = 30.0
 
 # After the last call has ended, for its answer to go out; and after the grace, for everything to be closed.
 _FLUSH_SECONDS = 1.0
@@ -61,6 +62,10 @@ class Server:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._grpc = grpc.aio.server(options=_OPTIONS)
+        self._services = Services()
+        self._services.expect(*SERVICES)
+        self._health = Health()
+        self._started = False
         self._hurry = asyncio.Event()
         self.address = self._bind(settings.listen)
         """host:port, the port as bound."""
@@ -73,25 +78,39 @@ class Server:
             self._hurry.set()
         self.stopping.set()
 
+    async def start(self) -> None:
+        """Takes calls, and answers UNAVAILABLE and NOT_SERVING until `serving`."""
+        if self._started:
+            return
+        self._started = True
+        self._grpc.add_generic_rpc_handlers((self._services,))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._grpc)
+        reflection.enable_server_reflection((*SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME), self._grpc)
+        await self._health.tell(serving=False)
+        await self._grpc.start()
+
+    async def close(self) -> None:
+        """Takes no more calls. For a server that never came to serve."""
+        await self._grpc.stop(None)
+
     @contextlib.asynccontextmanager
     async def serving(self, store: Store) -> AsyncIterator[Self]:
-        """Takes calls for the extent of the context, then drains. The store stays open."""
+        """Serves for the extent of the context, then drains. The store stays open."""
+        await self.start()
         calls = Calls(self._settings.max_calls, self._settings.max_streams)
         dispatch = Dispatch(store)
-        health = Health(store)
-        store_pb2_grpc.add_StoreServicer_to_server(StoreServicer(store, dispatch, calls), self._grpc)
-        admin_pb2_grpc.add_AdminServicer_to_server(AdminServicer(store, calls), self._grpc)
-        health_pb2_grpc.add_HealthServicer_to_server(health.servicer, self._grpc)
-        reflection.enable_server_reflection((*SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME), self._grpc)
-        await health.look()
         async with dispatch.running():
-            looking = asyncio.create_task(health.look_for_ever())
-            await self._grpc.start()
+            services = cast(grpc.aio.Server, self._services)
+            store_pb2_grpc.add_StoreServicer_to_server(StoreServicer(store, dispatch, calls), services)
+            admin_pb2_grpc.add_AdminServicer_to_server(AdminServicer(store, calls), services)
+            await self._health.look(store)
+            looking = asyncio.create_task(self._health.look_for_ever(store))
             try:
                 yield self
             finally:
                 looking.cancel()
-                await health.drain()
+                await asyncio.gather(looking, return_exceptions=True)
+                await self._health.drain()
                 dispatch.drain()
                 await self._end_calls(calls)
 
@@ -152,7 +171,9 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     async with contextlib.AsyncExitStack() as stack:
-        store = await _unless_set(server.stopping, _open(settings, stack))
+        stack.push_async_callback(server.close)
+        await server.start()
+        store = await _unless_set(server.stopping, _open(settings, server.address, stack))
         if store is None:
             return
         async with server.serving(store):
@@ -174,10 +195,10 @@ def _leave() -> None:
     os._exit(0)
 
 
-async def _open(settings: Settings, stack: contextlib.AsyncExitStack) -> Store:
-    """The store of the settings, put on the stack. An engine that is away is waited for."""
+async def _open(settings: Settings, address: str, stack: contextlib.AsyncExitStack) -> Store:
+    """The store of the settings, put on the stack. An engine that is away is waited for, however long."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + CONNECT_SECONDS
+    remind_at = loop.time()
     pause = 0.1
     while True:
         try:
@@ -191,9 +212,16 @@ async def _open(settings: Settings, stack: contextlib.AsyncExitStack) -> Store:
                 )
             )
         except StoreError as error:
-            if error.reason != job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE or loop.time() + pause > until:
+            if error.reason != job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE:
                 raise StartError(error.message) from error
-            _log.warning("the engine is away", problem=error.message)
+            if loop.time() >= remind_at:
+                remind_at = loop.time() + _REMIND_SECONDS
+                _log.warning(
+                    "the engine is away",
+                    address=address,
+                    store=without_password(settings.store_url),
+                    problem=error.message,
+                )
         except (ValueError, EngineStartError) as error:
             raise StartError(str(error)) from error
         await asyncio.sleep(pause)

@@ -22,17 +22,16 @@ _log = structlog.get_logger("jobwire.rpc")
 class Health:
     """Looks at the engine once a second. `servicer` answers what it saw last, for each service and for "" (all)."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self) -> None:
         self.servicer = health.aio.HealthServicer()
-        self._store = store
         self._serving: bool | None = None
 
-    async def look(self) -> None:
+    async def look(self, store: Store) -> None:
         """Looks once."""
         problem = ""
         try:
             async with asyncio.timeout(PING_TIMEOUT_SECONDS):
-                await self._store.ping()
+                await store.ping()
         except StoreError as error:
             problem = error.message
         except TimeoutError:
@@ -41,20 +40,22 @@ class Health:
             _log.exception("bug")
             problem = type(error).__name__
         serving = not problem
-        if serving is self._serving:
-            return
-        if self._serving is not None:
+        if self._serving is not None and serving is not self._serving:
             _log.warning("engine is back" if serving else "engine is unusable", problem=problem)
         self._serving = serving
+        await self.tell(serving=serving)
+
+    async def tell(self, *, serving: bool) -> None:
+        """What the servicer answers from now on."""
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for service in ("", *SERVICES):
             await self.servicer.set(service, status)
 
-    async def look_for_ever(self) -> None:
+    async def look_for_ever(self, store: Store) -> None:
         """Looks again and again."""
         while True:
             await asyncio.sleep(PING_SECONDS)
-            await self.look()
+            await self.look(store)
 
     async def drain(self) -> None:
         """NOT_SERVING from now on."""

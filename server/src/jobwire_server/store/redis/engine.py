@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from jobwire.v1 import job_pb2
 from redis import exceptions
@@ -57,6 +58,9 @@ def client_options(url: str, **more: Any) -> dict[str, Any]:
 
 
 def _client(url: str) -> Redis:
+    parts = urlsplit(url)
+    if parts.scheme != "unix" and not parts.path.strip("/").isdigit() and parts.path.strip("/"):
+        raise ValueError(f"the engine URL's database must be a number, not {parts.path.strip('/')!r}")
     try:
         client = Redis.from_url(url, max_connections=4, **client_options(url))
         client.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # options are looked at only here
@@ -163,6 +167,15 @@ class Engine:
         return answers
 
 
+def unreachable(error: Exception) -> StoreError:
+    """ENGINE_UNAVAILABLE, with the system's word for it if it has one. Never the URL: it may hold a password."""
+    cause: BaseException | None = error
+    while cause is not None and not (isinstance(cause, OSError) and cause.strerror):
+        cause = cause.__cause__ or cause.__context__
+    reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else type(error).__name__
+    return engine_unavailable(f"the engine does not answer: {reason}")
+
+
 def _fail(calls: list[_Call], error: Exception) -> None:
     for call in calls:
         if not call.answer.done():
@@ -191,5 +204,5 @@ def _as_store_error(error: Exception) -> Exception:
     if is_refusal(error) or "NOPERM" in text:
         return engine_unavailable("the engine refuses the store's credentials or one of its commands")
     if _is_passing(error):
-        return engine_unavailable(f"the engine does not answer: {type(error).__name__}")
+        return unreachable(error)
     return error

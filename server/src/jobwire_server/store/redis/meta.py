@@ -5,9 +5,7 @@ from __future__ import annotations
 from redis import exceptions
 from redis.asyncio import Redis
 
-from jobwire_server.store.errors import engine_unavailable
-
-from .engine import is_refusal
+from .engine import is_refusal, unreachable
 
 # Raised when the layout changes. A release reads its own schema and the one before.
 SCHEMA = 1
@@ -33,7 +31,7 @@ async def agree_on_partitions(client: Redis, prefix: str, partitions: int | None
     except (exceptions.RedisError, OSError) as error:
         if is_refusal(error):
             raise ValueError("the engine refuses the store's credentials, or one of its commands") from None
-        raise engine_unavailable(f"the engine does not answer: {type(error).__name__}") from error
+        raise unreachable(error) from error
     if schema != SCHEMA:
         raise ValueError(f"the engine holds schema {schema}; this release reads {SCHEMA}")
     if partitions is not None and partitions != agreed:
