@@ -1,7 +1,12 @@
 """A worker's claim stream, reopened whenever it ends.
 
-A thread reads it, so that a job's lease is in the keeper's care from the moment it arrives, whatever the event loop is
-busy with.
+A thread reads it, so that a job's lease is in the keeper's care from the moment it arrives, and its receipt on the way,
+whatever the event loop is busy with.
+
+All streams of a feed are one session, drawn at random; each has a higher epoch than those before and says which leases
+are still held. An earlier stream is given up, its thread at an end, before the next is opened. So jobs that the server
+still sends on it are never seen here, and go elsewhere for want of a receipt; nor is its end (STREAM_SUPERSEDED) seen,
+so nothing is opened twice.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from jobwire.v1 import store_pb2, store_pb2_grpc
 from ._endpoint import Endpoint
 from ._errors import InvalidArgument, JobwireError, PermissionDenied, Unauthenticated, Unimplemented
 from ._leases import LeaseKeeper
+from ._limits import BATCH
 from ._retry import jittered
 from ._stream import SyncClaimStream
 
@@ -34,7 +40,6 @@ _WATCH_SECONDS = 0.25
 _READ_OUT_SECONDS = 0.1
 _REOPEN_FIRST_SECONDS, _REOPEN_CAP_SECONDS = 0.5, 5.0
 _HEALTHY_SECONDS = 5.0
-_HELD_MAX = 1_000
 _HOPELESS = (InvalidArgument, Unauthenticated, PermissionDenied, Unimplemented)
 
 
@@ -108,7 +113,7 @@ class Feed:
         """One stream, to its end. Raises TimeoutError when it falls silent."""
         self._request.epoch += 1
         del self._request.held[:]
-        self._request.held.extend(self._keeper.held()[:_HELD_MAX])
+        self._request.held.extend(self._keeper.held()[:BATCH])
         self._heard = time.monotonic()
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with SyncClaimStream(store_pb2_grpc.StoreStub(channel), self._request) as stream:

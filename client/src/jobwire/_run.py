@@ -13,7 +13,7 @@ from jobwire.v1 import job_pb2, store_pb2
 from ._client import Client
 from ._context import JobContext
 from ._errors import DeadlineExceeded, JobwireError, LeaseLost, NotFound, ResourceExhausted, Unavailable
-from ._leases import Lease
+from ._leases import HeldLease
 from ._outcome import Result, failed, raised, released, returned
 from ._retry import jittered
 
@@ -25,11 +25,13 @@ _PAUSE_FIRST_SECONDS, _PAUSE_CAP_SECONDS = 0.1, 5.0
 class Run:
     """One attempt: it waits for a free slot, then its handler runs, then it is settled while the lease lasts."""
 
-    def __init__(self, job: job_pb2.Job, lease: Lease, context: JobContext) -> None:
+    def __init__(self, job: job_pb2.Job, lease: HeldLease, context: JobContext) -> None:
         self.job = job
         self.lease = lease
         self.context = context
         self.begun = False
+        self.in_thread = False
+        """The handler is a plain function, and running."""
         self.sure = asyncio.Event()
         """Set once a lease in doubt is known to be held."""
         if not lease.doubtful:
@@ -52,10 +54,15 @@ class Run:
         self._interrupt()
 
     def ask_to_stop(self) -> None:
-        """Somebody cancelled the job: the handler is cancelled, and the attempt fails for good."""
+        """Somebody cancelled the job: the handler is cancelled, and the attempt fails, which ends the job as CANCELLED.
+
+        A plain function cannot be cancelled, so how it ends counts; if that takes too long, the server takes the lease.
+        """
         if not self._stop_asked:
             self._stop_asked = True
-            self._interrupt()
+            self.context.cancelled = True
+            if not self.in_thread:
+                self._interrupt()
 
     def give_back(self) -> None:
         """The worker must end: the handler is cancelled, and the job released."""

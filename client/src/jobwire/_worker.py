@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,14 +24,15 @@ from jobwire.v1 import job_pb2, store_pb2
 from ._client import Client, connect
 from ._context import JobContext
 from ._feed import Feed
-from ._leases import Lease, LeaseKeeper, News
-from ._outcome import Result, Retry
+from ._leases import HeldLease, LeaseKeeper, News
+from ._outcome import Release, Result, Retry
 from ._requests import DEFAULT_NAMESPACE, Queues, Span, claim_stream_request, queue_refs, seconds
 from ._run import Run
 
 log = logging.getLogger("jobwire.worker")
 
 _RELEASE_SECONDS = 5.0
+_RECEIPT_SECONDS = 10.0
 _NO_HANDLER_FIRST_SECONDS, _NO_HANDLER_CAP_SECONDS = 10.0, 600.0
 
 Handler = Callable[[JobContext], Awaitable[Result]] | Callable[[JobContext], Result]
@@ -53,7 +55,14 @@ class Worker:
 
     Leases are kept by a thread of their own, so a handler may block the event loop. When a lease is lost all the same,
     its handler is cancelled and its outcome thrown away. A plain function cannot be cancelled: it keeps its thread
-    until it returns; let it look at `cancelled`.
+    until it returns; let it look at `JobContext.cancelled`.
+
+    When somebody cancels a running job, `JobContext.cancelled` is set and a coroutine is cancelled, which fails the
+    attempt and so leaves the job CANCELLED. A handler that finishes anyway completes it: the job SUCCEEDED. A plain
+    function that stops for it raises something. After the grace that the Cancel gave, the lease is lost.
+
+    Each job's receipt is sent as it arrives, before its handler starts: of a worker that is frozen or cut off, jobs on
+    their way go elsewhere within 10 s and count as undelivered, not as lost.
 
     `stop` (SIGTERM and SIGINT under `run`) drains: nothing more is claimed, what has not begun is given back at once,
     running handlers have `drain_grace` to end, then they are cancelled and their jobs given back. A second `stop` ends
@@ -92,6 +101,8 @@ class Worker:
         self._max_in_flight = max_in_flight or concurrency
         self._worker_id = worker_id
         self._lease_duration = lease_duration
+        lease_seconds = _RECEIPT_SECONDS if lease_duration is None else seconds(lease_duration)
+        self._receipt_timeout = min(_RECEIPT_SECONDS, lease_seconds)
         self._drain_grace = seconds(drain_grace)
         self._handlers: dict[str | None, Handler] = {}
         self._runs: dict[str, Run] = {}
@@ -149,21 +160,17 @@ class Worker:
             self._keeper = stack.enter_context(LeaseKeeper(self._client.endpoint, worker_id, self._tell))
             request = claim_stream_request(
                 self._queues,
-                namespace=DEFAULT_NAMESPACE,
                 worker_id=worker_id,
                 max_in_flight=self._max_in_flight,
                 lease_duration=self._lease_duration,
-                keepalive_interval=None,
-                session_id="",
-                epoch=0,
-                held=(),
+                receipt_timeout=self._receipt_timeout,
             )
             feed = Feed(
                 self._client.endpoint,
                 request,
                 self._keeper,
                 self._deliver,
-                lambda token: self._loop.call_soon_threadsafe(self._hear, token, News.CANCEL),
+                functools.partial(self._tell, news=News.CANCEL),
             )
             log.info("worker started: worker=%s queues=%s", worker_id, [ref.queue for ref in self._queues])
             await self._serve(feed)
@@ -210,15 +217,17 @@ class Worker:
 
     def _deliver(self, claimed: store_pb2.ClaimedJob, doubtful: bool) -> None:
         """Takes a job into care, on the feed's thread."""
-        lease = Lease(claimed, doubtful=doubtful)
+        lease = HeldLease(claimed, receipt_timeout=self._receipt_timeout, doubtful=doubtful)
         self._keeper.hold(lease)
         self._loop.call_soon_threadsafe(self._start, claimed.job, lease)
 
-    def _start(self, job: job_pb2.Job, lease: Lease) -> None:
+    def _start(self, job: job_pb2.Job, lease: HeldLease) -> None:
         if lease.ref.token in self._runs:
             return  # delivered twice, as a server may that is not sure of the first time
         context = JobContext(job, lease.ref, self._client, functools.partial(self._keeper.report, lease))
         run = self._runs[lease.ref.token] = Run(job, lease, context)
+        if lease.lost:  # nobody was there yet to be told
+            run.lost()
         task = run.start(self._client, self._handle)
         self._tasks.add(task)
         task.add_done_callback(functools.partial(self._ended, run))
@@ -232,8 +241,8 @@ class Worker:
         if not task.cancelled() and (error := task.exception()):
             log.error("not settled: %s", run, exc_info=error)
 
-    def _tell(self, lease: Lease, news: News) -> None:
-        self._loop.call_soon_threadsafe(self._hear, lease.ref.token, news)
+    def _tell(self, token: str, news: News) -> None:
+        self._loop.call_soon_threadsafe(self._hear, token, news)
 
     def _hear(self, token: str, news: News) -> None:
         run = self._runs.get(token)
@@ -249,6 +258,8 @@ class Worker:
 
     async def _handle(self, run: Run) -> Result:
         async with self._slots:
+            if time.monotonic() >= run.lease.deadline:
+                raise Release  # this process stood still, and the keeper is about to find out
             run.begun = True
             handler = self._handlers.get(run.job.kind) or self._handlers.get(None)
             if handler is None:
@@ -260,6 +271,7 @@ class Worker:
             log.debug("started: %s", run)
             if _is_async(handler):
                 return await cast(Callable[[JobContext], Awaitable[Result]], handler)(run.context)
+            run.in_thread = True
             return await self._call_in_thread(cast(Callable[[JobContext], Result], handler), run.context)
 
     async def _call_in_thread(self, handler: Callable[[JobContext], Result], context: JobContext) -> Result:
