@@ -10,6 +10,9 @@ from jobwire_server.store.times import set_duration, set_timestamp, timestamp_ms
 
 HOUR = 3_600.0
 
+MANY_LABELS = {f"{number:064}": "v" * 256 for number in range(32)}
+"""As many and as long as a job may have."""
+
 PENDING = job_pb2.JOB_STATUS_PENDING
 RUNNING = job_pb2.JOB_STATUS_RUNNING
 SUCCEEDED = job_pb2.JOB_STATUS_SUCCEEDED

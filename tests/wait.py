@@ -7,8 +7,11 @@ import inspect
 from collections.abc import Awaitable, Callable
 
 
-async def wait_until(predicate: Callable[[], bool | Awaitable[bool]], seconds: float = 5.0) -> None:
-    """Returns once `predicate()` (plain or async) is true; fails when it is not within `seconds`."""
+async def wait_until(predicate: Callable[[], bool | Awaitable[bool]], seconds: float = 20.0) -> None:
+    """Returns once `predicate()` (plain or async) is true; fails when it is not within `seconds`.
+
+    Which is for a busy machine: how long something takes is no matter of this.
+    """
     async with asyncio.timeout(seconds):
         while True:
             answer = predicate()

@@ -8,16 +8,18 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from jobwire.v1 import store_pb2, store_pb2_grpc
+from jobwire.v1 import job_pb2, store_pb2, store_pb2_grpc
 from jobwire_server.app import running
+from jobwire_server.dispatch.queue_view import QueueView
 from jobwire_server.settings import Settings
 from jobwire_server.store.errors import engine_unavailable
 from jobwire_server.store.memory import MemoryStore
 from jobwire_server.store.memory.step import Step
 from jobwire_server.store.prepare import Creation
-from jobwire_server.store.types import Claimed, Notice, NoticeKind, Outcome, Wish
+from jobwire_server.store.types import Claimed, Held, Notice, NoticeKind, Outcome, Wish
 
 from tests.requests import seconds
+from tests.wait import wait_until
 
 if TYPE_CHECKING:
     # Neither exists at run time.
@@ -36,6 +38,12 @@ class Probe(MemoryStore):
         """How many claims were made through this replica."""
         self.handed = 0
         """How many of these were part of a hand-off."""
+        self.looks = 0
+        """How often this replica looked at queues that somebody waits for."""
+        self.watched = 0
+        """How often this replica read a job for somebody who waits for its change."""
+        self.checks = 0
+        """How often this replica asked what became of leases."""
         self.deaf = False
         """Notices are lost."""
         self.failure: Callable[[], BaseException] | None = None
@@ -45,6 +53,8 @@ class Probe(MemoryStore):
         self.gate = asyncio.Event()
         """A claim's answer waits for it."""
         self.gate.set()
+        self.after_gate: BaseException | None = None
+        """What a claim raises in place of its answer, if anything."""
 
     def beside(self) -> Probe:
         """Another replica over the same jobs."""
@@ -68,6 +78,8 @@ class Probe(MemoryStore):
         self.claims += 1
         claimed = await super()._claim(partition, wish)
         await self.gate.wait()
+        if self.after_gate is not None:
+            raise self.after_gate
         return claimed
 
     async def _hand_off(
@@ -79,11 +91,34 @@ class Probe(MemoryStore):
         await self.gate.wait()
         return answer
 
+    async def _get(
+        self, partition: int, namespace: str, ids: Sequence[str], full: bool, watch: bool
+    ) -> list[job_pb2.Job | None]:
+        self.watched += watch
+        return await super()._get(partition, namespace, ids, full, watch)
+
+    async def _look(self, partition: int, queues: Sequence[tuple[str, str]]) -> list[bool]:
+        self.looks += 1
+        return await super()._look(partition, queues)
+
+    async def _held(self, partition: int, leases: Sequence[store_pb2.LeaseRef]) -> list[Held]:
+        states = await super()._held(partition, leases)
+        self.checks += 1
+        return states
+
     def _step(self, partition: int) -> Step:
         if self.failure is not None:
             self.failures += 1
             raise self.failure()
         return super()._step(partition)
+
+
+class Views(list[QueueView]):
+    """The queues that somebody listens to, of every replica of a test."""
+
+    async def idle(self, count: int, queue: str = "q") -> None:
+        """Returns once so many streams and calls sleep with room for a job: each has looked everywhere in vain."""
+        await wait_until(lambda: sum(len(view.idle) for view in self if view.name[1] == queue) == count)
 
 
 @asynccontextmanager
@@ -125,7 +160,7 @@ async def streaming(stub: Stub, *queues: str, **fields: Any) -> AsyncIterator[St
         call.cancel()
 
 
-async def next_message(call: Stream, within: float = 5.0) -> store_pb2.ClaimStreamResponse:
+async def next_message(call: Stream, within: float = 20.0) -> store_pb2.ClaimStreamResponse:
     """The next message of a stream that goes on."""
     async with asyncio.timeout(within):
         message = await call.read()
@@ -133,7 +168,7 @@ async def next_message(call: Stream, within: float = 5.0) -> store_pb2.ClaimStre
     return message
 
 
-async def next_jobs(call: Stream, within: float = 5.0) -> list[store_pb2.ClaimedJob]:
+async def next_jobs(call: Stream, within: float = 20.0) -> list[store_pb2.ClaimedJob]:
     """The jobs of the next message, which must be jobs."""
     message = await next_message(call, within)
     assert message.HasField("jobs"), message

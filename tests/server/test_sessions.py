@@ -1,68 +1,12 @@
-"""What a stream is besides a source of jobs: a session with epochs, receipts, requests to stop; and the hand-off."""
+"""What a stream is besides a source of jobs: a session with epochs, receipts, requests to stop."""
 
 from __future__ import annotations
 
 import grpc
-import pytest
 from jobwire.v1 import store_pb2
 
-from tests.requests import CANCELLED, RUNNING, complete, create, heartbeat, seconds
+from tests.requests import CANCELLED, RUNNING, create, heartbeat, seconds
 from tests.server.probe import Probe, Stub, next_jobs, next_message, serving, stream_request, streaming
-from tests.server.test_undelivered import cancel, given_back
-from tests.wait import wait_until
-
-
-async def settled(store: Probe) -> None:
-    """This replica has looked everywhere and waits."""
-    await wait_until(lambda: bool(store._state.partitions[0].waiters["default", "q"]))
-
-
-async def test_a_create_goes_to_an_idle_stream_in_one_step(store: Probe, stub: Stub) -> None:
-    async with streaming(stub, "q") as call:
-        await settled(store)
-        claims, handed = store.claims, store.handed
-        await stub.Create(create("a", "q"))
-        [job] = await next_jobs(call)
-        assert (job.job.id, job.job.attempt) == ("a", 1)
-        assert (store.claims - claims, store.handed - handed) == (1, 1)
-
-
-async def test_a_delayed_job_and_one_without_an_idle_stream_are_not_handed_off(store: Probe, stub: Stub) -> None:
-    async with streaming(stub, "q") as call:
-        await settled(store)
-        await stub.Create(create("a", "q", delay=60))
-        await stub.Create(create("b", "other"))
-        assert store.handed == 0
-        await stub.Create(create("c", "q"))
-        [job] = await next_jobs(call)
-        await stub.Create(create("d", "q"))  # the stream has no credit left
-        assert store.handed == 1
-        await stub.Complete(complete(job))
-        [job] = await next_jobs(call)
-        assert job.job.id == "d"
-
-
-async def test_a_create_that_is_refused_is_told_so_though_a_stream_is_idle(store: Probe, stub: Stub) -> None:
-    await stub.Create(create("a"))
-    async with streaming(stub, "q") as call:
-        await settled(store)
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await stub.Create(create("a", "q"))
-        assert refused.value.code() == grpc.StatusCode.ALREADY_EXISTS
-        await stub.Create(create("b", "q"))
-        assert [job.job.id for job in await next_jobs(call)] == ["b"]
-
-
-async def test_a_stream_that_ends_during_the_hand_off_gives_the_job_back(store: Probe, stub: Stub) -> None:
-    async with streaming(stub, "q") as call:
-        await settled(store)
-        store.gate.clear()
-        creating = stub.Create(create("a", "q"))
-        await wait_until(lambda: store.handed == 1)
-        await cancel(stub, call)
-        store.gate.set()
-        assert (await creating).created
-        await given_back(store, "a")
 
 
 async def test_a_job_without_a_receipt_goes_to_another_uncounted(stub: Stub) -> None:

@@ -84,24 +84,28 @@ class Hub:
         if view is None or not view.idle or request.HasField("delay") or job.HasField("run_time"):
             return None
         listener = next(iter(view.idle))
-        # A caller that is cancelled leaves the jobs to the listener all the same.
-        return await asyncio.shield(self._background.start(self._hand_off(listener, request)))
+        # Engaged at once, or another Create might choose it too. A caller that is cancelled leaves it the jobs all the
+        # same.
+        return await self._background.outlast(self._hand_off(listener, listener.engage(), request))
 
-    async def _hand_off(self, listener: Listener, request: store_pb2.CreateRequest) -> Outcome:
+    async def _hand_off(self, listener: Listener, wanted: int, request: store_pb2.CreateRequest) -> Outcome:
         moment, asked_at = self._next_moment(), asyncio.get_running_loop().time()
-        wanted = listener.engage()
         jobs: list[store_pb2.ClaimedJob] = []
         try:
             outcome, claimed = await self._store.hand_off(
                 request, listener.request, wanted, receipt_ms=listener.receipt_ms
             )
             jobs = claimed.jobs
-            if not isinstance(outcome, StoreError):
+            if isinstance(outcome, StoreError):
+                # It does not say where the claim took place. Seldom, and seldomer still with jobs to be had.
+                if jobs or claimed.more:
+                    self._told_everything(listener.views)
+            else:
                 partition = self._store.partition_of(outcome.job.namespace, outcome.job.id)
                 self._note(listener, partition, wanted, claimed, moment, asked_at)
         finally:
             if listener in self._listeners:
-                listener.give(jobs)
+                listener.give(jobs, wanted)
             else:
                 self._undelivered.give_back(jobs)
         return outcome
@@ -121,11 +125,7 @@ class Hub:
 
     def told_everything(self) -> None:
         """Notices may have been lost: every partition of every queue may hold jobs."""
-        moment = self._next_moment()
-        for view in self._views.values():
-            for partition in range(self.partitions):
-                view.told(partition, moment)
-        _wake_one(self._views.values())
+        self._told_everything(list(self._views.values()))
 
     async def look(self, partition: int) -> None:
         """Looks at the queues that somebody here waits for, and registers this replica anew for those without jobs.
@@ -188,6 +188,13 @@ class Hub:
                 self.told(partition, name)
             else:
                 view.found_empty(partition, moment, looked_at + limits.WAITER_EXPIRY_MS / 1_000)
+
+    def _told_everything(self, views: Sequence[QueueView]) -> None:
+        moment = self._next_moment()
+        for view in views:
+            for partition in range(self.partitions):
+                view.told(partition, moment)
+        _wake_one(views)
 
     def _wake_or_pass_on(self, partition: int, view: QueueView) -> None:
         if view.idle:

@@ -21,10 +21,10 @@ class Listener:
         self.request = request
         self.views = views
         self.receipt_ms = receipt_ms
-        self.wanted = 0
-        """While asleep: how many jobs it has room for."""
         self.handed: list[store_pb2.ClaimedJob] = []
         """Claimed for it by others, to be taken next."""
+        self._wanted = 0  # while asleep: how many jobs it has room for
+        self._promised = 0  # of its room: what others are claiming for just now
         self._hub = hub
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
@@ -37,7 +37,7 @@ class Listener:
         return self._hub.is_draining
 
     async def take(self, wanted: int, until: float) -> list[store_pb2.ClaimedJob]:
-        """At most `wanted` jobs of one partition, at once if any is ready.
+        """At most `wanted` jobs of one partition, at once if any is ready. Answers none when the server drains.
 
         Else sleeps until woken or until the loop time `until`, and answers none: look around, then ask again.
 
@@ -47,20 +47,25 @@ class Listener:
         self._woken.clear()
         if self.handed:
             return self._take_handed()
+        # It may have been woken while others are claiming for it.
+        wanted -= self._promised
         while wanted > 0 and not self.is_draining and (partition := self._next_partition()) is not None:
             if jobs := await self._hub.claim_from(self, partition, wanted):
                 return jobs
-        self.wanted = wanted
-        await self._sleep(until, idle=wanted > 0)
+        if not self.is_draining:
+            self._wanted = wanted
+            await self._sleep(until, idle=wanted > 0)
         return self._take_handed()
 
     def engage(self) -> int:
-        """Ends its idleness, not its sleep: somebody claims for it. How many jobs it has room for."""
+        """Ends its idleness, not its sleep: somebody claims for it, who must then `give`. How many jobs at most."""
         self._leave_idle()
-        return self.wanted
+        self._promised += self._wanted
+        return self._wanted
 
-    def give(self, jobs: Sequence[store_pb2.ClaimedJob]) -> None:
-        """Ends its sleep with these jobs, or with none."""
+    def give(self, jobs: Sequence[store_pb2.ClaimedJob], promised: int) -> None:
+        """Ends its sleep with these jobs, or with none. `promised`: what `engage` answered."""
+        self._promised -= promised
         self.handed += jobs
         self.wake()
 

@@ -59,8 +59,9 @@ class ClaimStream:
             while not (self._listener.is_draining or self.account.is_silent):
                 if self.account.is_superseded:
                     raise superseded()
-                while self.account.cancels:
+                if self.account.cancels:
                     await self._send(store_pb2.ClaimStreamResponse(cancel=self.account.cancels.pop(0)))
+                    continue  # whatever woke us meanwhile would be forgotten by the next sleep
                 jobs = await self._take()
                 if jobs:
                     await self._deliver(jobs)
@@ -81,6 +82,9 @@ class ClaimStream:
             raise
 
     async def _deliver(self, jobs: Sequence[store_pb2.ClaimedJob]) -> None:
+        if self.account.is_superseded:  # this client reads no more
+            self._undelivered.give_back(jobs)
+            return
         # Counted before they are written: a settlement may be back before the write returns.
         self._ledger.add(self.account, map(lease_of, jobs))
         written = 0

@@ -31,12 +31,7 @@ class Undelivered:
         self, claim: Coroutine[None, None, list[store_pb2.ClaimedJob]]
     ) -> list[store_pb2.ClaimedJob]:
         """What the claim yields. A cancelled caller does not cancel it: its jobs are given back when it ends."""
-        task = self._background.start(claim)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(self._give_back_result)
-            raise
+        return await self._background.outlast(claim, self.give_back)
 
     def unless_answered(self, jobs: Jobs) -> None:
         """Gives back if the current task, which is about to answer these jobs, is cancelled before it ends.
@@ -52,11 +47,6 @@ class Undelivered:
         """Releases the leases, soon. If the engine does not answer they run out instead."""
         for start in range(0, len(jobs), limits.BATCH):
             self._background.start(self._release(jobs[start : start + limits.BATCH]))
-
-    def _give_back_result(self, claim: asyncio.Task[list[store_pb2.ClaimedJob]]) -> None:
-        # Its exception is asked for in any case: nobody else will, and asyncio complains of that.
-        if not claim.cancelled() and claim.exception() is None:
-            self.give_back(claim.result())
 
     async def _release(self, jobs: Jobs) -> None:
         request = store_pb2.BatchSettleRequest()
