@@ -17,7 +17,7 @@ from jobwire_server.rpc.errors import FIELDS_MAX
 from jobwire_server.store.errors import CODES, StoreError
 
 from tests.errors import store_error
-from tests.requests import claim, create, seconds
+from tests.requests import MANY_LABELS, claim, create, seconds
 from tests.server.probe import Probe, Stub, next_jobs, serving, streaming
 from tests.wait import wait_until
 
@@ -129,7 +129,7 @@ async def test_the_server_has_a_deadline_of_its_own(store: Probe, stub: Stub, mo
     store.gate.clear()
     began = time.monotonic()
     error = await refused(stub.Claim(claim("q")))
-    assert 0.2 <= time.monotonic() - began < 1.0
+    assert time.monotonic() - began >= 0.2
     assert store_error(error).reason == job_pb2.ERROR_REASON_DEADLINE_EXCEEDED
     began = time.monotonic()
     await refused(stub.Claim(claim("q", wait=seconds(0.5))))
@@ -138,22 +138,20 @@ async def test_the_server_has_a_deadline_of_its_own(store: Probe, stub: Stub, mo
 
 
 async def test_a_handler_ends_at_its_callers_deadline(store: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[float] = []
+    ended = asyncio.Event()
 
     async def hang(request: store_pb2.ExistsRequest) -> store_pb2.ExistsResponse:
         try:
             await asyncio.Event().wait()
         finally:
-            ended.append(time.monotonic())
+            ended.set()
         raise AssertionError("unreachable")
 
     monkeypatch.setattr(store, "exists", hang)
     async with serving(store) as stub:
-        began = time.monotonic()
         error = await refused(stub.Exists(store_pb2.ExistsRequest(id="a"), timeout=0.3))
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        await wait_until(lambda: bool(ended))
-        assert ended[0] - began < 0.4
+        await wait_until(ended.is_set, calls.CALL_SECONDS / 2)
 
 
 async def test_one_call_too_many_is_refused_at_once(store: Probe) -> None:
@@ -167,15 +165,14 @@ async def test_one_call_too_many_is_refused_at_once(store: Probe) -> None:
         store.gate.set()
         await hanging
         async with streaming(stub, "q"):
-            found = store_error(await refused(stub.Get(store_pb2.GetRequest(id="a", wait=seconds(5)))))
+            found = store_error(await refused(stub.Get(store_pb2.GetRequest(id="a", wait=seconds(60)))))
             assert found.reason == job_pb2.ERROR_REASON_OVERLOADED
             assert store_error(await refused(stub.Get(GET))).reason == job_pb2.ERROR_REASON_JOB_NOT_FOUND
 
 
 async def test_an_answer_too_large_is_refused_with_details(stub: Stub) -> None:
-    labels = {f"{number:064}": "v" * 256 for number in range(32)}
-    requests = store_pb2.BatchCreateRequest(requests=[create(queue="q", labels=labels)] * 390)
+    requests = store_pb2.BatchCreateRequest(requests=[create(queue="q", labels=MANY_LABELS)] * 390)
     while requests.ByteSize() < 4 * 1024 * 1024 - 20_000:
-        requests.requests.append(create(queue="q", labels=labels))
+        requests.requests.append(create(queue="q", labels=MANY_LABELS))
     found = store_error(await refused(stub.BatchCreate(requests)))
     assert found.reason == job_pb2.ERROR_REASON_ANSWER_TOO_LARGE

@@ -10,6 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from jobwire_server.app import running
+from jobwire_server.settings import Settings
 
 from tests.server.probe import Probe
 from tests.wait import wait_until
@@ -35,9 +36,9 @@ async def test_health_follows_the_engine(store: Probe, service: str) -> None:
 
         assert await is_serving()
         store.go_down()
-        await wait_until(is_not_serving, 5.0)
+        await wait_until(is_not_serving)
         store.failure = None
-        await wait_until(is_serving, 5.0)
+        await wait_until(is_serving)
 
 
 async def test_a_server_around_an_engine_that_is_down_is_not_serving_from_the_start(store: Probe) -> None:
@@ -49,12 +50,12 @@ async def test_a_server_around_an_engine_that_is_down_is_not_serving_from_the_st
 
 async def test_a_watcher_of_health_hears_of_the_drain_and_does_not_hold_it_up(store: Probe) -> None:
     async with AsyncExitStack() as after:
-        async with running(store) as server:
+        async with running(store, settings=Settings(drain_grace=60)) as server:
             channel = await after.enter_async_context(grpc.aio.insecure_channel(server.address))
             call = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
             assert (await call.read()).status == SERVING
             began = time.monotonic()
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 30
         assert (await call.read()).status == NOT_SERVING
 
 

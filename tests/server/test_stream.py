@@ -12,7 +12,7 @@ from jobwire_server import __version__
 from jobwire_server.dispatch import credit
 
 from tests.errors import store_error
-from tests.requests import complete, create, fail, heartbeat, lease_of, release, seconds
+from tests.requests import MANY_LABELS, complete, create, fail, heartbeat, lease_of, release, seconds
 from tests.server.probe import Probe, Reading, Stub, next_jobs, next_message, serving, stream_request, streaming
 from tests.wait import wait_until
 
@@ -48,6 +48,7 @@ async def test_jobs_that_are_ready_come_together_up_to_the_credit(stub: Stub) ->
         assert [job.job.id for job in await next_jobs(call)] == ["j3", "j4"]
 
 
+@pytest.mark.usefixtures("no_looks", "no_checks")
 @pytest.mark.parametrize("verb", ["Complete", "Fail", "Release"])
 async def test_a_settlement_gives_credit_back_at_once(stub: Stub, verb: str) -> None:
     settlements: dict[str, Any] = {"Complete": complete, "Fail": fail, "Release": release}
@@ -56,17 +57,18 @@ async def test_a_settlement_gives_credit_back_at_once(stub: Stub, verb: str) -> 
         await stub.Create(create("b", "q"))
         [job] = await next_jobs(call)
         await getattr(stub, verb)(settlements[verb](job))
-        [following] = await next_jobs(call, within=0.5)
+        [following] = await next_jobs(call)
         assert following.job.id == ("b" if verb == "Complete" else "a")
 
 
+@pytest.mark.usefixtures("no_looks", "no_checks")
 async def test_a_settlement_through_another_replica_gives_credit_back(store: Probe) -> None:
     async with serving(store) as stub, serving(store.beside()) as other, streaming(stub, "q") as call:
         await stub.Create(create("a", "q"))
         await stub.Create(create("b", "q"))
         [job] = await next_jobs(call)
         await other.Complete(complete(job))
-        assert [job.job.id for job in await next_jobs(call, within=0.5)] == ["b"]
+        assert [job.job.id for job in await next_jobs(call)] == ["b"]
 
 
 async def test_without_notices_the_leases_are_checked_after_a_second_without_credit(store: Probe) -> None:
@@ -80,7 +82,7 @@ async def test_without_notices_the_leases_are_checked_after_a_second_without_cre
         await wait_until(lambda: store.failures > 5)
         store.failure = None
         await other.Complete(complete(job))
-        assert [job.job.id for job in await next_jobs(call, within=2.5)] == ["b"]
+        assert [job.job.id for job in await next_jobs(call)] == ["b"]
 
 
 async def test_a_frozen_client_is_not_fed_until_it_speaks(store: Probe) -> None:
@@ -94,10 +96,10 @@ async def test_a_frozen_client_is_not_fed_until_it_speaks(store: Probe) -> None:
             return (await stub.Get(store_pb2.GetRequest(id="a"))).job.losses == 1
 
         await wait_until(is_lost)
-        # Time for the check of its lease, which finds it lost.
-        reads = store.claims
-        await asyncio.sleep(1.5)
-        assert store.claims == reads
+        claims, checks = store.claims, store.checks
+        await wait_until(lambda: store.checks > checks)  # which finds the lease lost
+        await stub.Exists(store_pb2.ExistsRequest(id="a"))
+        assert store.claims == claims
         assert len(reading.jobs) == 1
         [result] = (await stub.Heartbeat(heartbeat(job))).results
         assert result.state == store_pb2.LEASE_STATE_LOST
@@ -106,6 +108,7 @@ async def test_a_frozen_client_is_not_fed_until_it_speaks(store: Probe) -> None:
         await reading.stop()
 
 
+@pytest.mark.usefixtures("no_looks", "no_checks")
 async def test_a_settlement_refused_as_lost_gives_credit_back(store: Probe) -> None:
     async with serving(store) as stub, streaming(stub, "q", lease=0.5) as call:
         await stub.Create(create("a", "q"))
@@ -118,10 +121,11 @@ async def test_a_settlement_refused_as_lost_gives_credit_back(store: Probe) -> N
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Complete(complete(job))
         assert store_error(caught.value).reason == job_pb2.ERROR_REASON_LEASE_LOST
-        [again] = await next_jobs(call, within=0.5)
+        [again] = await next_jobs(call)
         assert again.job.attempt == 2
 
 
+@pytest.mark.usefixtures("no_looks", "no_checks")
 async def test_what_a_client_still_holds_counts_against_its_credit(stub: Stub) -> None:
     await stub.Create(create("a", "q"))
     await stub.Create(create("b", "q"))
@@ -133,7 +137,7 @@ async def test_what_a_client_still_holds_counts_against_its_credit(stub: Stub) -
     assert [following.job.id for following in await next_jobs(call)] == ["b"]
     await stub.Create(create("c", "q"))
     await stub.Complete(complete(job))
-    assert [following.job.id for following in await next_jobs(call, within=0.5)] == ["c"]
+    assert [following.job.id for following in await next_jobs(call)] == ["c"]
     call.cancel()
 
 
@@ -170,8 +174,7 @@ async def test_each_message_fits_the_default_limit(stub: Stub) -> None:
 
 
 async def test_many_large_labels_do_not_break_the_limit(stub: Stub) -> None:
-    labels = {f"{number:064}": "v" * 256 for number in range(32)}
-    requests = [create(queue="q", labels=labels) for _ in range(250)]
+    requests = [create(queue="q", labels=MANY_LABELS) for _ in range(250)]
     for _ in range(3):
         await stub.BatchCreate(store_pb2.BatchCreateRequest(requests=requests))
     async with streaming(stub, "q", max_in_flight=1_000) as call:
@@ -185,7 +188,7 @@ async def test_keepalive_after_silence_only(stub: Stub) -> None:
         loop = asyncio.get_running_loop()
         opened = loop.time()
         assert (await next_message(call)).HasField("keepalive")
-        assert 0.9 < loop.time() - opened < 2.0
+        assert loop.time() - opened > 0.9
         await stub.Create(create("a", "q"))
         await next_jobs(call)
         sent = loop.time()
