@@ -47,6 +47,8 @@ _OPTIONS = (
     # And we ping, so that a stream whose client vanished without a word ends.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    # Any ping, not only a keepalive: with another one in flight the timeout above never starts.
+    ("grpc.http2.ping_timeout_ms", 10_000),
 )
 
 _log = structlog.get_logger("jobwire.app")
