@@ -76,3 +76,18 @@ async def test_size_is_limited(bench: Bench) -> None:
     for size in (0, 1_001):
         error = await refusal(bench.verbs.batch_create(batch(*(create(queue="q") for _ in range(size)))))
         assert list(error.fields) == ["requests"]
+
+
+async def test_an_answer_too_large_for_a_message_keeps_the_names(bench: Bench) -> None:
+    """Every item is answered as it went, though the jobs together would not fit."""
+    labels = {f"{'k' * 60}{number}": "v" * 256 for number in range(32)}
+    await bench.add("", "q", key="k", labels=labels)
+    repeated, new = create("", "q", key="k"), create("", "r")
+    answer = await bench.verbs.batch_create(store_pb2.BatchCreateRequest(requests=[repeated] * 600 + [new]))
+    responses = [result.response for result in answer.results]
+    assert len(responses) == 601
+    assert [response.created for response in responses] == [False] * 600 + [True]
+    assert len({response.job.id for response in responses}) == 2
+    assert responses[0].job.labels == labels
+    assert responses[599].job == job_pb2.Job(namespace="default", id=responses[0].job.id)
+    assert await bench.exists(responses[600].job.id)

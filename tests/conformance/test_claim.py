@@ -197,3 +197,11 @@ async def test_more_says_whether_jobs_are_left(bench: Bench) -> None:
     assert not (await bench.store.claim_from(0, request, 1, waiting=False)).more
     nothing = await bench.store.claim_from(0, request, 1, waiting=True)
     assert (nothing.jobs, nothing.more) == ([], False)
+
+
+async def test_more_jobs_than_one_script_takes(bench: Bench) -> None:
+    batch = store_pb2.BatchCreateRequest(requests=[create("", "q") for _ in range(600)])
+    await bench.verbs.batch_create(batch)
+    claimed = await bench.claim("q", max_jobs=599)
+    assert len({job.job.id for job in claimed}) == len({job.lease_token for job in claimed}) == 599
+    assert len(await bench.claim("q", max_jobs=10)) == 1

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from jobwire.v1 import job_pb2, store_pb2
 from jobwire_server.store.errors import StoreError
 from jobwire_server.store.redis import RedisStore, scripts
+from jobwire_server.store.redis.engine import _as_store_error
+from redis import exceptions
 
+from tests.clock import Clock
+from tests.conformance.bench import refusal
 from tests.engines import Engine
-from tests.redis.test_scripts import claim_request, create_request
+from tests.requests import claim, complete, create, fail, heartbeat, release, update
 
 
 async def test_concurrent_calls_share_round_trips(store: RedisStore, engine: Engine) -> None:
-    await store.create(create_request("warm"))
+    await store.create(create("warm", "q"))
     before = await _reads(engine)
 
-    await asyncio.gather(*(store.create(create_request(f"job-{number}")) for number in range(200)))
+    await asyncio.gather(*(store.create(create(f"job-{number}", "q")) for number in range(200)))
 
     # What the engine reads at once is one pipeline: far fewer reads than calls.
     assert await _reads(engine) - before < 40
@@ -30,7 +35,7 @@ async def _reads(engine: Engine) -> int:
 
 async def test_a_cancelled_caller_gets_nobody_elses_answer(store: RedisStore) -> None:
     """Every caller asks for an id of its own; many are cancelled at every point of the way."""
-    await asyncio.gather(*(store.create(create_request(f"job-{number}")) for number in range(50)))
+    await asyncio.gather(*(store.create(create(f"job-{number}", "q")) for number in range(50)))
 
     async def ask(number: int) -> str:
         return (await store.get(store_pb2.GetRequest(id=f"job-{number % 50}"))).job.id
@@ -58,8 +63,8 @@ async def test_a_create_whose_answer_was_lost_is_recognised_when_repeated(store:
         return await run(script, key, args)  # type: ignore[arg-type]
 
     store._engine.run = twice  # type: ignore[method-assign, assignment]
-    created = await store.create(create_request("job"))
-    [claimed] = (await store.claim(claim_request(3))).jobs
+    created = await store.create(create("job", "q"))
+    [claimed] = (await store.claim(claim("q", max_jobs=3))).jobs
     lease = store_pb2.LeaseRef(id="job", token=claimed.lease_token)
     update = store_pb2.UpdateRequest(id="job")
     update.labels.entries["a"] = "b"
@@ -78,40 +83,113 @@ async def test_a_killed_connection_is_replaced_unseen(store: RedisStore, engine:
     for number in range(20):
         async with engine.client() as client:
             await client.client_kill_filter(_type="normal", skipme=True)
-        await store.create(create_request(f"job-{number}"))
+        await store.create(create(f"job-{number}", "q"))
 
     assert len((await store.list_ids(store_pb2.ListIdsRequest())).ids) == 20
 
 
-async def test_a_full_engine_refuses_a_create_whole_and_still_lets_jobs_finish(
-    store: RedisStore, engine: Engine
-) -> None:
-    await store.create(create_request("before"))
-    [claimed] = (await store.claim(claim_request())).jobs
+@pytest.fixture
+async def full(engine: Engine) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Makes the engine full, until the test ends."""
     async with engine.client() as client:
-        await client.config_set("maxmemory", 1)
-        try:
-            with pytest.raises(StoreError) as refused:
-                await store.create(create_request("after"))
-            with pytest.raises(StoreError) as unhealthy:
-                await store.ping()
-            lease = store_pb2.LeaseRef(id="before", token=claimed.lease_token)
-            await store.complete(store_pb2.CompleteRequest(lease=lease))
-        finally:
-            await client.config_set("maxmemory", 0)
 
-    assert refused.value.reason == unhealthy.value.reason == job_pb2.ERROR_REASON_ENGINE_FULL
-    assert refused.value.retry_after_ms > 0
+        async def fill() -> None:
+            await client.config_set("maxmemory", 1)
+
+        yield fill
+        await client.config_set("maxmemory", 0)
+
+
+async def test_a_full_engine_takes_nothing_new_and_says_so(
+    store: RedisStore, full: Callable[[], Awaitable[None]]
+) -> None:
+    await store.create(create("before"))
+    await full()
+    refused = [
+        store.create(create("after", "q")),
+        store.hand_off(create("handed", "q"), claim("q"), 1),
+        store.update(update("before", labels={"a": "b"})),
+        store.ping(),
+    ]
+    for call in refused:
+        error = await refusal(call)
+        assert (error.reason, error.retry_after_ms) == (job_pb2.ERROR_REASON_ENGINE_FULL, 1_000)
     assert list((await store.list_ids(store_pb2.ListIdsRequest())).ids) == ["before"]
-    await store.ping()
+
+
+async def test_on_a_full_engine_jobs_are_worked_off(store: RedisStore, full: Callable[[], Awaitable[None]]) -> None:
+    for number in range(5):
+        await store.create(create(f"job-{number}", "q"))
+    [held] = (await store.claim(claim("q"))).jobs
+    await full()
+    [first, second, third] = (await store.claim(claim("q", max_jobs=3))).jobs
+    [beat] = (await store.heartbeat(heartbeat(held, progress=job_pb2.Progress(fraction=0.5)))).results
+    assert beat.state == store_pb2.LEASE_STATE_HELD
+    await store.complete(complete(held, b"result"))
+    await store.fail(fail(first))
+    await store.fail(fail(second, delay=5))
+    await store.release(release(third))
+    await store.cancel(store_pb2.CancelRequest(id="job-4"))
+    await store.get(store_pb2.GetRequest(id="job-0"), watch=True)
+    assert await store.look(0, [("default", "other")]) == [False]
+    await store.delete(store_pb2.DeleteRequest(id="job-4"))
+
+
+async def test_a_full_engine_empties_itself(engine: Engine, clock: Clock, full: Callable[[], Awaitable[None]]) -> None:
+    """What has expired goes, although other jobs come due and leases run out in the same sweep."""
+    await engine.flush()
+    store = await RedisStore.connect(engine.url, clock=clock, sweep_interval_ms=0)
+    await store.create(create("gone", ttl=1))
+    await store.create(create("due", "q", delay=1))
+    await store.create(create("lost", "q", lease=1))
+    await store.claim(claim("q"))
+    await full()
+    clock.advance(2)
+    swept = await store.sweep(0)
+    assert (swept.promoted, swept.removed, swept.reclaimed) == (1, 1, [("default", "lost")])
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.ReadOnlyError("You can't write against a read only replica."),
+        exceptions.TryAgainError("Multiple keys request during rehashing of slot"),
+        exceptions.ClusterDownError("The cluster is down"),
+        exceptions.MasterDownError("Link with MASTER is down"),
+        exceptions.BusyLoadingError("Redis is loading the dataset in memory"),
+        exceptions.ResponseError("BUSY Redis is busy running a script."),
+        exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."),
+        exceptions.ResponseError("MISCONF Redis is configured to save RDB snapshots"),
+        exceptions.ResponseError("ERR Error running script: @user_script:5: -READONLY You can't write"),
+        exceptions.ResponseError("Script attempted to access a non local key in a cluster node"),
+        exceptions.ConnectionError("Connection closed by server."),
+    ],
+    ids=lambda error: str(error)[:20],
+)
+def test_a_passing_state_of_the_engine_is_unavailable(error: Exception) -> None:
+    answered = _as_store_error(error)
+    assert isinstance(answered, StoreError)
+    assert answered.reason == job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE
+
+
+async def test_a_read_only_engine_is_unavailable_and_comes_back(store: RedisStore, engine: Engine) -> None:
+    async with engine.client() as client:
+        await client.replicaof("127.0.0.1", "1")
+        try:
+            error = await refusal(store.create(create("a")))
+        finally:
+            await client.replicaof("NO", "ONE")
+    assert error.reason == job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE
+    await store.create(create("a"))
 
 
 async def test_an_engine_that_is_down_differs_from_an_empty_queue(store: RedisStore) -> None:
     nowhere = RedisStore(
         "unix:///nowhere", type(store._engine)("unix:///nowhere"), "jobwire", None, sweep_interval_ms=0
     )
-    assert not (await store.claim(claim_request())).jobs
+    assert not (await store.claim(claim("q"))).jobs
     with pytest.raises(StoreError) as down:
-        await nowhere.claim(claim_request())
+        await nowhere.claim(claim("q"))
     assert down.value.reason == job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE
     await nowhere.close()

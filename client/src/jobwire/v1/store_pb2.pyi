@@ -747,7 +747,9 @@ class DeleteResponse(_message.Message):
 
     EXISTED_FIELD_NUMBER: _builtins.int
     existed: _builtins.bool
-    """Whether there was one. A retry whose first try took effect answers false."""
+    """Whether there was one. A repeat whose first try took effect answers false: yours, or the server's own after it lost
+    the engine's answer.
+    """
     def __init__(
         self,
         *,
@@ -1504,7 +1506,7 @@ class CompleteResponse(_message.Message):
     REPEATED_CALL_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
     repeated_call: _builtins.bool
-    """This token was settled by Complete before; the first result stands."""
+    """This token was settled by Complete before, by an earlier try of yours or the server's own; the first result stands."""
     durability: Global___Durability.ValueType
     """What was reached."""
     def __init__(
@@ -1577,7 +1579,7 @@ class FailResponse(_message.Message):
     the job's status is now.
     """
     repeated_call: _builtins.bool
-    """This token was settled by Fail before; the first error stands."""
+    """This token was settled by Fail before, by an earlier try of yours or the server's own; the first error stands."""
     durability: Global___Durability.ValueType
     """What was reached."""
     def __init__(
@@ -1640,7 +1642,7 @@ class ReleaseResponse(_message.Message):
     REPEATED_CALL_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
     repeated_call: _builtins.bool
-    """This token was settled by Release before."""
+    """This token was settled by Release before, by an earlier try of yours or the server's own."""
     durability: Global___Durability.ValueType
     """What was reached."""
     def __init__(

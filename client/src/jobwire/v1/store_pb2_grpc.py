@@ -157,7 +157,8 @@ class StoreServicer(object):
 
     def BatchCreate(self, request, context):
         """Creates up to 1,000 jobs. Not all or nothing: one result per request, in order, each as Create would answer;
-        no item is ever half written. Safe to retry if each item is.
+        no item is ever half written. Safe to retry if each item is. Where the answer would not fit one message, the jobs of
+        later results hold only `namespace` and `id`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

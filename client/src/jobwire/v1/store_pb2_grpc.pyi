@@ -68,7 +68,8 @@ class StoreStub:
     """
     BatchCreate: _grpc.UnaryUnaryMultiCallable[_store_pb2.BatchCreateRequest, _store_pb2.BatchCreateResponse]
     """Creates up to 1,000 jobs. Not all or nothing: one result per request, in order, each as Create would answer;
-    no item is ever half written. Safe to retry if each item is.
+    no item is ever half written. Safe to retry if each item is. Where the answer would not fit one message, the jobs of
+    later results hold only `namespace` and `id`.
     """
     Get: _grpc.UnaryUnaryMultiCallable[_store_pb2.GetRequest, _store_pb2.GetResponse]
     """Reads one job; may wait for its end or a newer version. Read only, safe to retry.
@@ -183,7 +184,8 @@ class StoreAsyncStub(StoreStub):
     """
     BatchCreate: _aio.UnaryUnaryMultiCallable[_store_pb2.BatchCreateRequest, _store_pb2.BatchCreateResponse]  # type: ignore[assignment]
     """Creates up to 1,000 jobs. Not all or nothing: one result per request, in order, each as Create would answer;
-    no item is ever half written. Safe to retry if each item is.
+    no item is ever half written. Safe to retry if each item is. Where the answer would not fit one message, the jobs of
+    later results hold only `namespace` and `id`.
     """
     Get: _aio.UnaryUnaryMultiCallable[_store_pb2.GetRequest, _store_pb2.GetResponse]  # type: ignore[assignment]
     """Reads one job; may wait for its end or a newer version. Read only, safe to retry.
@@ -307,7 +309,8 @@ class StoreServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_store_pb2.BatchCreateResponse, _abc.Awaitable[_store_pb2.BatchCreateResponse]]:
         """Creates up to 1,000 jobs. Not all or nothing: one result per request, in order, each as Create would answer;
-        no item is ever half written. Safe to retry if each item is.
+        no item is ever half written. Safe to retry if each item is. Where the answer would not fit one message, the jobs of
+        later results hold only `namespace` and `id`.
         """
 
     @_abc_1.abstractmethod

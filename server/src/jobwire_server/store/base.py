@@ -61,16 +61,22 @@ class Store(Backend):
         return outcome
 
     async def batch_create(self, request: store_pb2.BatchCreateRequest) -> store_pb2.BatchCreateResponse:
-        """Store.BatchCreate."""
+        """Store.BatchCreate. The later jobs of an answer that would not fit one message are cut down to their names."""
         validation.check_batch("requests", len(request.requests))
-        return store_pb2.BatchCreateResponse(
-            results=[
-                store_pb2.BatchCreateResult(error=outcome.as_item())
-                if isinstance(outcome, StoreError)
-                else store_pb2.BatchCreateResult(response=outcome)
-                for outcome in await self._create_all(request.requests)
-            ]
-        )
+        answer = store_pb2.BatchCreateResponse()
+        size = 0
+        for outcome in await self._create_all(request.requests):
+            if isinstance(outcome, StoreError):
+                answer.results.add(error=outcome.as_item())
+                continue
+            size += outcome.ByteSize()
+            if size > limits.ANSWER_BYTES // 2:
+                name = job_pb2.Job(namespace=outcome.job.namespace, id=outcome.job.id)
+                outcome = store_pb2.CreateResponse(  # noqa: PLW2901 - the same, cut down
+                    job=name, created=outcome.created, durability=outcome.durability
+                )
+            answer.results.add(response=outcome)
+        return answer
 
     async def _create_all(self, requests: Sequence[store_pb2.CreateRequest]) -> list[Outcome]:
         # Jobs with neither id nor key of one call share a partition: one script call.
@@ -140,7 +146,7 @@ class Store(Backend):
             await self._keep_swept(partition)
             return await self._list_ids(partition, namespace, limit)
 
-        lists = await _gather([list_ids(partition) for partition in range(self.partitions)])
+        lists = await gather([list_ids(partition) for partition in range(self.partitions)])
         # Descending by time, then by the id's bytes, as the engine orders equal scores.
         merged = heapq.merge(*lists, key=lambda entry: (entry[0], entry[1].encode()), reverse=True)
         ids = [job_id for (_, job_id), _ in zip(merged, range(limit), strict=False)]
@@ -190,22 +196,23 @@ class Store(Backend):
         wanted = request.max_jobs or 1
         answer = store_pb2.ClaimResponse()
         self._next_partition = (self._next_partition + 1) % self.partitions
-        size = 0
+        left = limits.ANSWER_BYTES
         for step in range(self.partitions):
             partition = (self._next_partition + step) % self.partitions
-            await self._keep_swept(partition)
-            try:
-                claimed = await self.claim_from(
-                    partition, request, wanted - len(answer.jobs), limits.ANSWER_BYTES - size, waiting=False
-                )
-            except StoreError:
-                if answer.jobs:  # their leases stand: an error in their place would cost each an attempt
-                    break
-                raise
-            answer.jobs.extend(claimed.jobs)
-            size += sum(job.ByteSize() for job in claimed.jobs)
-            if len(answer.jobs) == wanted or size >= limits.ANSWER_BYTES // 2:
-                break
+            more = True
+            while more and len(answer.jobs) < wanted and left >= limits.ANSWER_BYTES // 2:
+                try:
+                    await self._keep_swept(partition)
+                    jobs, more = await self.claim_from(
+                        partition, request, wanted - len(answer.jobs), left, waiting=False
+                    )
+                except StoreError:
+                    if answer.jobs:  # their leases stand: an error in their place would cost each an attempt
+                        return answer
+                    raise
+                answer.jobs.extend(jobs)
+                left -= sum(job.ByteSize() for job in jobs)
+                more = more and bool(jobs)
         return answer
 
     async def claim_from(
@@ -220,9 +227,9 @@ class Store(Backend):
     ) -> Claimed:
         """Claims from one partition (`request` must have passed `validation.check_claim`).
 
-        At most `max_jobs`, and no more than fit `max_bytes`, but at least one. With `receipt_ms`, a lease lasts only
-        that long until its first heartbeat. With `waiting`, registers this replica as waiting for the queues in the
-        same step, unless more jobs are ready there.
+        At most `max_jobs` (and `limits.SCRIPT_SLICE`), and no more than fit `max_bytes`, but at least one. With
+        `receipt_ms`, a lease lasts only that long until its first heartbeat. With `waiting`, registers this replica as
+        waiting for the queues in the same step, unless more jobs are ready there.
         """
         return await self._claim(partition, self._wish(request, max_jobs, max_bytes, receipt_ms, waiting))
 
@@ -245,7 +252,7 @@ class Store(Backend):
     ) -> Wish:
         return Wish(
             queues=[(ref.namespace or limits.DEFAULT_NAMESPACE, ref.queue) for ref in request.queues],
-            max_jobs=max_jobs,
+            max_jobs=min(max_jobs, limits.SCRIPT_SLICE),
             max_bytes=max_bytes,
             lease_ms=duration_ms(request.lease_duration) or limits.LEASE_DEFAULT_MS,
             receipt_ms=receipt_ms,
@@ -371,11 +378,11 @@ class Store(Backend):
         after = paging.queue_cursor(request.page_token)
         limit = request.page_size or limits.PAGE_DEFAULT
         names: set[tuple[str, str]] = set()
-        for found in await _gather([self._list_queues(partition) for partition in range(self.partitions)]):
+        for found in await gather([self._list_queues(partition) for partition in range(self.partitions)]):
             names.update(found)
         wanted = sorted(name for name in names if name > after and request.namespace in ("", name[0]))
         page = wanted[:limit]
-        answer = admin_pb2.ListQueuesResponse(queues=await _gather([self._queue(*name) for name in page]))
+        answer = admin_pb2.ListQueuesResponse(queues=await gather([self._queue(*name) for name in page]))
         if len(wanted) > limit:
             answer.next_page_token = paging.queue_token(page[-1])
         return answer
@@ -387,7 +394,7 @@ class Store(Backend):
         return admin_pb2.GetQueueResponse(queue=await self._queue(namespace, request.ref.queue))
 
     async def _queue(self, namespace: str, queue: str) -> admin_pb2.Queue:
-        parts = await _gather([self._queue_stats(partition, namespace, queue) for partition in range(self.partitions)])
+        parts = await gather([self._queue_stats(partition, namespace, queue) for partition in range(self.partitions)])
         total = admin_pb2.QueueStats(
             ready=sum(part.ready for part in parts),
             scheduled=sum(part.scheduled for part in parts),
@@ -437,7 +444,7 @@ class Store(Backend):
             # Of a list that is cut short, the rest has no answer.
             answers.update(zip(indexes, await work(partition, indexes), strict=False))
 
-        await _gather([do(partition, indexes) for partition, indexes in groups.items()])
+        await gather([do(partition, indexes) for partition, indexes in groups.items()])
         return answers
 
     async def _keep_swept(self, partition: int) -> None:
@@ -445,7 +452,7 @@ class Store(Backend):
             await self.sweep(partition)
 
 
-async def _gather(work: Sequence[Coroutine[None, None, _T]]) -> list[_T]:
+async def gather(work: Sequence[Coroutine[None, None, _T]]) -> list[_T]:
     """Runs the work of several partitions side by side; of one, without a task of its own.
 
     Waits for all of it, also when some fails: nothing goes on behind a caller who was told of an error.

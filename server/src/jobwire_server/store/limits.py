@@ -57,7 +57,10 @@ UNDELIVERED_MAX = 3
 ATTEMPTS_KEPT = 8
 
 # Work that one sweep script does at most per timer, so that no script runs over 50 ms.
-SWEEP_SLICE = 500
+SWEEP_SLICE = 200
+
+# Jobs that one script creates, claims or settles at most, for the same reason; a batch goes as several scripts.
+SCRIPT_SLICE = 250
 SWEEP_INTERVAL_MS = 500
 
 # How long a replica counts as waiting for a queue without saying so again; it says so about every second.
@@ -70,8 +73,8 @@ BACKSTOP_ENDED_MS = HOUR_MS
 # How long a claim whose answer was lost can be repeated under its token.
 CLAIM_REPEATABLE_MS = 10 * SECOND_MS
 
-# What a record may need in an answer besides its payload and result.
-ENVELOPE_BYTES = 2_048
+# What a record may need in an answer besides its payload, labels and error.
+ENVELOPE_BYTES = 4_096
 
 # How many tenants' oldest jobs are looked at, per priority, for a queue's oldest.
 OLDEST_TENANTS = 100

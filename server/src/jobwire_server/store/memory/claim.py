@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jobwire.v1 import store_pb2
+from jobwire.v1 import job_pb2, store_pb2
 
 from jobwire_server.store import limits
 from jobwire_server.store.times import set_duration, set_timestamp
@@ -59,7 +59,8 @@ def _take(step: Step, wish: Wish) -> list[Record]:
     taken: list[Record] = []
     size = 0
     for record in _in_turn(step, wish.queues):
-        size += len(record.job.payload) + limits.ENVELOPE_BYTES
+        size += limits.ENVELOPE_BYTES + len(record.job.payload)
+        size += job_pb2.Job(labels=record.job.labels).ByteSize() + record.job.error.ByteSize()
         if len(taken) == wish.max_jobs or (taken and size > wish.max_bytes):
             break
         job_lease = record.job.lease_duration.ToMilliseconds()

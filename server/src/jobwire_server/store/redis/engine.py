@@ -26,8 +26,16 @@ from .scripts import Script, Source
 
 Argument = str | bytes | int
 
-# Passing states of the engine: retried for a moment, then UNAVAILABLE. Every script can be repeated.
-_PASSING = re.compile(r"(?:^|-)(?:LOADING|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|BUSY|MOVED|ASK)\b|non local key")
+# Passing states of the engine: retried for a moment, then UNAVAILABLE. Every script can be repeated. redis-py makes a
+# class of most, and takes the word that names it out of the text; within a script's error the word stays.
+_PASSING = (
+    *(exceptions.ConnectionError, exceptions.TimeoutError, OSError, asyncio.TimeoutError),
+    *(exceptions.ReadOnlyError, exceptions.TryAgainError, exceptions.ClusterDownError, exceptions.MasterDownError),
+    *(exceptions.MovedError, exceptions.AskError),
+)
+_PASSING_WORDS = re.compile(
+    r"(?:^|-)(?:LOADING|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|BUSY|MOVED|ASK|NOREPLICAS|MISCONF)\b|non local key"
+)
 _REFUSALS = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 _TRIES = 4
 _FIRST_PAUSE_S = 0.05
@@ -190,9 +198,7 @@ def is_refusal(error: BaseException) -> bool:
 def _is_passing(error: Exception) -> bool:
     if is_refusal(error):
         return False
-    if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError, asyncio.TimeoutError)):
-        return True
-    return isinstance(error, exceptions.ResponseError) and _PASSING.search(str(error)) is not None
+    return isinstance(error, _PASSING) or _PASSING_WORDS.search(str(error)) is not None
 
 
 def _as_store_error(error: Exception) -> Exception:

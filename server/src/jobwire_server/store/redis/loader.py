@@ -93,6 +93,7 @@ _WRITES = {
     **dict.fromkeys(("DEL", "HDEL", "HSET", "PEXPIREAT", "SET", "ZADD", "ZINCRBY", "ZREM", "ZREMRANGEBYSCORE"), "0"),
     "HINCRBY": "1",
     "INCR": "0",
+    "INCRBY": "0",
     "PUBLISH": "false",
     "ZPOPMIN": "{}",
 }

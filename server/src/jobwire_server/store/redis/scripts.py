@@ -40,6 +40,7 @@ CONSTANTS: Mapping[str, int | Sequence[str]] = {
     "CLAIM_REPEATABLE": limits.CLAIM_REPEATABLE_MS,
     "BASIC_FIELDS": BASIC_FIELDS,
     "FULL_FIELDS": FIELDS,
+    **{name.upper(): FIELDS.index(name) + 1 for name in ("payload", "labels", "error")},
     "ENVELOPE": limits.ENVELOPE_BYTES,
     "UNDELIVERED_MAX": limits.UNDELIVERED_MAX,
     "WAITER_EXPIRY": limits.WAITER_EXPIRY_MS,

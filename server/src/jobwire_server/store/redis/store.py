@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, Self
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from typing import Any, Self, TypeVar
 
 from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.base import Store
+from jobwire_server.store.base import Store, gather
 from jobwire_server.store.draw import Draw
 from jobwire_server.store.errors import (
     EXPIRED,
@@ -44,6 +44,8 @@ from .meta import agree_on_partitions
 from .notices import notices
 from .record import STATUS, decode
 from .scripts import Code, Script
+
+_T = TypeVar("_T")
 
 _LOST_ERROR = LEASE_EXPIRED.SerializeToString()
 _EXPIRED_ERROR = EXPIRED.SerializeToString()
@@ -110,7 +112,7 @@ class RedisStore(Store):
     # -- create ------------------------------------------------------------------------------------------------------
 
     async def _create(self, partition: int, creations: Sequence[Creation]) -> list[Outcome]:
-        answers = await self._run(partition, scripts.CREATE, items=_creations(creations))
+        answers = await _in_slices(creations, lambda some: self._run(partition, scripts.CREATE, items=_creations(some)))
         return [created(creation, answer) for creation, answer in zip(creations, answers, strict=True)]
 
     async def _hand_off(
@@ -219,10 +221,10 @@ class RedisStore(Store):
     async def _settle(
         self, partition: int, settlements: Sequence[store_pb2.Settlement]
     ) -> list[SettleResponse | StoreError]:
-        args: list[Argument] = []
-        for settlement in settlements:
-            args += settlement_args(settlement)
-        answers = await self._run(partition, scripts.SETTLE, self.replica, items=args)
+        answers = await _in_slices(
+            settlements,
+            lambda some: self._run(partition, scripts.SETTLE, self.replica, items=_settlements(some)),
+        )
         return [settled(settlement, answer) for settlement, answer in zip(settlements, answers, strict=True)]
 
     async def _held(self, partition: int, leases: Sequence[store_pb2.LeaseRef]) -> list[Held]:
@@ -283,6 +285,17 @@ class RedisStore(Store):
 
 def _creations(creations: Sequence[Creation]) -> list[Argument]:
     return [argument for creation in creations for argument in creation_args(creation)]
+
+
+def _settlements(settlements: Sequence[store_pb2.Settlement]) -> list[Argument]:
+    return [argument for settlement in settlements for argument in settlement_args(settlement)]
+
+
+async def _in_slices(items: Sequence[_T], run: Callable[[Sequence[_T]], Coroutine[None, None, list[Any]]]) -> list[Any]:
+    """One script per `limits.SCRIPT_SLICE` items, in order and in one round trip; the answers of all."""
+    starts = range(0, len(items), limits.SCRIPT_SLICE)
+    slices = await gather([run(items[start : start + limits.SCRIPT_SLICE]) for start in starts])
+    return [answer for some in slices for answer in some]
 
 
 def _claimed(more: int, flat: Sequence[Any]) -> Claimed:

@@ -1,4 +1,5 @@
 --- @include lib/lease
+--- @include lib/memory
 -- Cancel: {CODE_OK, field ...} with the job as it is now, CANCELLED by this call or an earlier one;
 -- {CODE_ENDED, field ...} if it had ended otherwise; {CODE_RUNNING, field ...} if its worker was asked, now or earlier;
 -- {CODE_NOT_FOUND}.
@@ -47,6 +48,7 @@ local function cancel()
   return { CODE_OK, unpack(record.read(ns, id, false)) }
 end
 
+memory.spared()
 local answered = cancel()
 effects.flush()
 return answered

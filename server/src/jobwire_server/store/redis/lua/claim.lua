@@ -1,6 +1,7 @@
 --- @include lib/lease
 --- @include lib/waiters
 --- @include lib/bytes
+--- @include lib/memory
 -- Claim: takes up to `max_jobs` ready jobs, no more than fit `max_bytes` but at least one, from the queues in the order
 -- given; in a queue by priority, then by the ring of tenants, then by place in line.
 --
@@ -13,7 +14,7 @@ local answer, taken, size, full = { 0 }, {}, 0, false
 -- Takes one chosen job into the answer, or returns false if it does not fit any more.
 local function choose(job)
   local fields = record.read(job.ns, job.id, true)
-  local bytes = #(fields[#fields - 1] or "") + ENVELOPE
+  local bytes = ENVELOPE + #(fields[PAYLOAD] or "") + #(fields[LABELS] or "") + #(fields[ERROR] or "")
   if #taken > 0 and size + bytes > max_bytes then
     full = true
     return false
@@ -159,6 +160,7 @@ local function repeat_answer(refs)
 end
 
 local function claim_all()
+  memory.spared()
   local earlier = redis.call("GET", keys.claimed(token))
   if earlier then
     repeat_answer(earlier)

@@ -1,4 +1,5 @@
 --- @include lib/lease
+--- @include lib/memory
 -- Create: stores jobs, each wholly or not at all, in the order given.
 --
 -- items: see `scripts.CREATE_ITEM`. Answers per item one of
@@ -102,6 +103,7 @@ local function create(item)
 end
 
 local function create_all()
+  memory.needed()
   local answers = {}
   for i, item in ipairs(items) do
     answers[i] = create(item)

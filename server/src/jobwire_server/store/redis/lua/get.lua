@@ -1,4 +1,5 @@
 --- @include lib/record
+--- @include lib/memory
 -- Get, BatchGet: the records' fields, in order; false where the job is absent. Stops, after at least one, when it has
 -- read `budget` bytes. With `watcher`, that replica hears of each job's next change.
 
@@ -14,6 +15,7 @@ for i, item in ipairs(items) do
       end
     end
     if watcher ~= "" then
+      memory.spared()
       local watchers = job.watchers or ""
       if not string.find(" " .. watchers .. " ", " " .. watcher .. " ", 1, true) then
         redis.call("HSET", keys.job(job.ns, job.id), "watchers", watchers == "" and watcher or watchers .. " " .. watcher)

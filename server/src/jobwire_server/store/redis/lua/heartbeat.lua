@@ -1,6 +1,8 @@
 --- @include lib/lease
+--- @include lib/memory
 -- Heartbeat: per lease {new lease deadline, cancel text or false}, or {0} if it is lost.
 
+memory.spared()
 local answers = {}
 for i, item in ipairs(items) do
   local job = record.find(item.ns, item.id)

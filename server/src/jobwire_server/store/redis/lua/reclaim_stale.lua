@@ -1,4 +1,5 @@
 --- @include lib/lease
+--- @include lib/memory
 -- ReclaimStale: looks at up to `limit` leases in (deadline, name) order, after the cursor `after_deadline`, `after_ref`.
 -- `before` 0: takes those that have run out; else those whose latest heartbeat is strictly before it, an operator's
 -- override. Answers {looked at, deadline, ref, ns, id, ns, id, ...}, deadline and ref being the new cursor, ref empty
@@ -11,6 +12,7 @@ else
   from = redis.call("ZCOUNT", keys.lease, "-inf", "(" .. after_deadline)
 end
 
+memory.spared()
 local page = redis.call("ZRANGE", keys.lease, from, from + limit, "WITHSCORES")
 local answer = { 0, 0, "" }
 for i = 1, math.min(#page, 2 * limit), 2 do

@@ -1,4 +1,5 @@
 --- @include lib/lease
+--- @include lib/memory
 -- One slice of what time does to a partition, at most `slice` entries per timer: due jobs become ready, unclaimed ones
 -- end as FAILED, leases that ran out are reclaimed, records past their retention go. Idempotent.
 --
@@ -29,6 +30,7 @@ local function each_due(timer, act)
   end
 end
 
+memory.spared()
 each_due(keys.due, function(job)
   if job.reason == "R" then
     expired = expired + 1

@@ -1,4 +1,5 @@
 --- @include lib/transition
+--- @include lib/memory
 -- Update: the owner's change, all given fields or none.
 --
 -- Parameters named has_<field> are 1 where the field is given. Answers {CODE_OK, field ...} with the job as it is now,
@@ -91,7 +92,9 @@ local function update()
     + has_error
   if lasting + has_progress == 0 then
     return answer()
-  elseif lasting > 0 then
+  end
+  memory.needed()
+  if lasting > 0 then
     job.revision = job.revision + 1
   end
   job.version = job.version + 1

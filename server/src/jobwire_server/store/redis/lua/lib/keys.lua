@@ -12,6 +12,7 @@ local keys = {
   gone = PREFIX .. "gone", -- ZSET of refs by expire time
   counts = PREFIX .. "counts", -- HASH of numbers by namespace, queue and place
   seq = PREFIX .. "seq", -- the partition's counter of places in line
+  spared = PREFIX .. "spared", -- never there; see `memory.lua`
   alive = PREFIX .. "alive", -- STRING: the latest proof that the engine takes writes
 }
 
