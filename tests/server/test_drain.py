@@ -61,6 +61,11 @@ async def test_a_call_in_progress_may_end(store: Probe, views: Views) -> None:
 
             async def answer_in_the_drain() -> None:
                 assert (await next_message(idle, within=30)).HasField("drain")
+                # One that comes now is told that nothing was done, so that its client may go elsewhere.
+                for late in (stub.Create(create("b", "q")), stub.ClaimStream(stream_request("q")).read()):
+                    with pytest.raises(grpc.aio.AioRpcError) as caught:
+                        await late
+                    assert store_error(caught.value).reason == job_pb2.ERROR_REASON_DRAINING
                 store.gate.set()
 
             answering = asyncio.create_task(answer_in_the_drain())

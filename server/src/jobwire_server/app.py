@@ -117,15 +117,15 @@ class Server:
                 await self._end_calls(calls)
 
     async def _end_calls(self, calls: Calls) -> None:
-        """Returns once every call has ended, at the latest when the grace is over."""
-        stopping = asyncio.create_task(self._grpc.stop(self._settings.drain_grace))
+        """Refuses new calls; returns once every other has ended, at the latest when the grace is over."""
+        # gRPC's own stop comes last: from then on it refuses calls in words that no client knows to be harmless.
+        calls.drain()
         over = [asyncio.create_task(wait) for wait in (calls.none_left(), self._hurry.wait())]
-        await asyncio.wait([stopping, *over], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(over, timeout=self._settings.drain_grace, return_when=asyncio.FIRST_COMPLETED)
         for task in over:
             task.cancel()
         # What is left now are last answers on their way, and watchers of our health: they would stay for ever.
         await self._grpc.stop(None if self._hurry.is_set() else _FLUSH_SECONDS)
-        await stopping
         # Cancelled handlers still tidy up after themselves.
         await calls.none_left()
 

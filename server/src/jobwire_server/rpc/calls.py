@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from jobwire.v1 import job_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.errors import StoreError, not_served
+from jobwire_server.store.errors import StoreError, draining, not_served
 
 from .errors import abort, foreseen
 
@@ -63,6 +63,11 @@ class Calls:
     def __init__(self, max_calls: int, max_streams: int) -> None:
         self._brief = Slots("concurrent calls", max_calls)
         self._lasting = Slots("concurrent streams and waiting calls", max_streams)
+        self._draining = False
+
+    def drain(self) -> None:
+        """Refuses every new call with DRAINING."""
+        self._draining = True
 
     async def none_left(self) -> None:
         """Returns when no call is in progress."""
@@ -79,6 +84,8 @@ class Calls:
         """A unary call: what `verb` answers, or the status of what it raised."""
         method = verb.__name__
         try:
+            if self._draining:
+                raise draining()
             with self._lasting if wait_ms > 0 else self._brief:
                 async with asyncio.timeout(_seconds_left(context, wait_ms)):
                     response = await verb(request)
@@ -95,6 +102,8 @@ class Calls:
     async def stream(self, context: Context, run: Callable[[], Awaitable[None]], method: str) -> None:
         """A streaming call that lasts until it ends itself, its caller does, or it is refused."""
         try:
+            if self._draining:
+                raise draining()
             with self._lasting:
                 await run()
         except BaseException as raised:
