@@ -18,7 +18,10 @@ Answerer = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
 
 
 class Scripted:
-    """`script["Verb"] = coroutine function` answers a unary verb of Store; `of("Verb")` are the requests that came."""
+    """`script["Verb"] = coroutine function` answers a verb of Store; `of("Verb")` are the requests that came.
+
+    Of a streaming verb it writes to the context.
+    """
 
     def __init__(self) -> None:
         self.script: dict[str, Answerer] = {}
@@ -29,7 +32,7 @@ class Scripted:
         return [request for name, request in self._requests if name == verb]
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """All unary verbs."""
+        """All verbs."""
         methods = store_pb2.DESCRIPTOR.services_by_name["Store"].methods
         return grpc.method_handlers_generic_handler(
             "jobwire.v1.Store",
@@ -41,12 +44,25 @@ class Scripted:
                 )
                 for method in methods
                 if not method.server_streaming
+            }
+            | {
+                method.name: grpc.unary_stream_rpc_method_handler(
+                    functools.partial(self._stream, method.name),
+                    request_deserializer=GetMessageClass(method.input_type).FromString,
+                    response_serializer=GetMessageClass(method.output_type).SerializeToString,
+                )
+                for method in methods
+                if method.server_streaming
             },
         )
 
     async def _answer(self, verb: str, request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         self._requests.append((verb, request))
         return await self.script[verb](request, context)
+
+    async def _stream(self, verb: str, request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        self._requests.append((verb, request))
+        await self.script[verb](request, context)
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import grpc
@@ -101,10 +100,9 @@ async def test_other_codes_are_not_repeated(scripted: Scripted, scripted_client:
 async def test_the_timeout_bounds_all_tries(scripted: Scripted) -> None:
     unavailable(scripted, "Get", 99, None)
     async with serving(scripted) as address, jobwire.connect(address, timeout=0.3) as client:
-        began = time.monotonic()
         with pytest.raises(jobwire.Unavailable):
             await client.get("a")
-        assert time.monotonic() - began < 1
+    # All pauses together are longer than the timeout, however they are drawn.
     assert len(scripted.of("Get")) < TRIES
 
 

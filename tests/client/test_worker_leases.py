@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 
 import jobwire
 import pytest
+from jobwire import _feed
+from jobwire._leases import HeldLease
 
 from tests.client.proxy import Proxy
-from tests.client.working import ended, working, working_apart
+from tests.client.working import ended, receipted, working, working_apart
 from tests.wait import wait_until
-
-SUCCEEDED = jobwire.JobStatus.JOB_STATUS_SUCCEEDED
 
 
 class Sleeper:
@@ -24,7 +24,7 @@ class Sleeper:
     def __init__(self, worker: jobwire.Worker) -> None:
         self.begun = asyncio.Event()
         self.go_on = asyncio.Event()
-        self.cancelled_at: datetime | None = None
+        self.was_cancelled = False
         worker.handler()(self.handle)
 
     async def handle(self, job: jobwire.JobContext) -> str:
@@ -32,8 +32,7 @@ class Sleeper:
         try:
             await self.go_on.wait()
         except asyncio.CancelledError:
-            assert job.cancelled
-            self.cancelled_at = datetime.now(UTC)
+            self.was_cancelled = job.cancelled
             raise
         return f"attempt {job.job.attempt}"
 
@@ -45,8 +44,21 @@ async def proxy(address: str) -> AsyncIterator[Proxy]:
         yield proxy
 
 
+def test_a_lease_is_let_go_before_the_server_gives_its_job_away() -> None:
+    claimed = jobwire.ClaimedJob(lease_token="t")
+    claimed.lease_duration.FromSeconds(30)
+    lease = HeldLease(claimed, receipt_timeout=10, doubtful=False)
+    assert lease.due < lease.extended  # its receipt is
+    assert lease.deadline == lease.extended + 9
+    lease.receipted = True
+    assert lease.due == lease.extended + 10
+    assert lease.deadline == lease.extended + 29
+    claimed.lease_duration.FromMilliseconds(500)
+    assert HeldLease(claimed, receipt_timeout=10, doubtful=False).deadline <= time.monotonic() + 0.45
+
+
 async def test_a_job_longer_than_its_lease_runs_once(client: jobwire.Client) -> None:
-    worker = jobwire.Worker(client, queues="q", lease_duration=1.0)
+    worker = jobwire.Worker(client, queues="q", lease_duration=2.0)
     sleeper = Sleeper(worker)
     async with working(worker):
         job = await client.create(queue="q", ttl=60)
@@ -54,31 +66,31 @@ async def test_a_job_longer_than_its_lease_runs_once(client: jobwire.Client) -> 
         claimed_at = (await client.get(job.id)).start_time.ToDatetime()
 
         async def kept_for_two_leases() -> bool:
-            return (await client.get(job.id)).heartbeat_time.ToDatetime() - claimed_at > timedelta(seconds=2)
+            return (await client.get(job.id)).heartbeat_time.ToDatetime() - claimed_at > timedelta(seconds=4)
 
-        await wait_until(kept_for_two_leases)
+        await wait_until(kept_for_two_leases, seconds=30)
         sleeper.go_on.set()
         done = await ended(client, job)
     assert (done.attempt, done.result) == (1, b"attempt 1")
 
 
 async def test_a_blocked_event_loop_keeps_its_lease(address: str, client: jobwire.Client) -> None:
-    worker = jobwire.Worker(address, queues="q", lease_duration=1.0, concurrency=2)
+    worker = jobwire.Worker(address, queues="q", lease_duration=2.0, concurrency=2)
 
     @worker.handler()
     async def blocks(job: jobwire.JobContext) -> None:
-        time.sleep(2.5)  # noqa: ASYNC251 - the point
+        time.sleep(4.5)  # noqa: ASYNC251 - the point
 
     async with working_apart(worker):
         done = await ended(client, await client.create(queue="q", ttl=60))
-    assert (done.status, done.attempt, done.losses) == (SUCCEEDED, 1, 0)
+    assert (done.attempt, done.losses) == (1, 0)
 
 
 @pytest.mark.parametrize("how", ["reclaimed", "deleted"])
 async def test_a_lost_lease_cancels_its_handler(
     client: jobwire.Client, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    worker = jobwire.Worker(client, queues="q", lease_duration=0.9, concurrency=1)
+    worker = jobwire.Worker(client, queues="q", lease_duration=2.0, concurrency=1)
     sleeper = Sleeper(worker)
     async with working(worker):
         job = await client.create(queue="q", ttl=60)
@@ -88,7 +100,7 @@ async def test_a_lost_lease_cancels_its_handler(
             await client.delete(job.id)
         else:
             await client.reclaim_stale(heartbeat_before=datetime.now(UTC) + timedelta(minutes=1))
-        await wait_until(lambda: sleeper.cancelled_at is not None)
+        await wait_until(lambda: sleeper.was_cancelled)
         sleeper.go_on.set()
         if how == "reclaimed":
             done = await ended(client, job)
@@ -96,7 +108,7 @@ async def test_a_lost_lease_cancels_its_handler(
     assert "lease lost" in caplog.text
 
 
-async def test_without_answers_the_handler_is_cancelled_before_the_server_gives_the_job_away(
+async def test_without_answers_the_handler_is_cancelled_and_its_outcome_thrown_away(
     client: jobwire.Client, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = jobwire.Worker(proxy.address, queues="q", lease_duration=1.0, drain_grace=0)
@@ -104,11 +116,9 @@ async def test_without_answers_the_handler_is_cancelled_before_the_server_gives_
     async with working(worker):
         job = await client.create(queue="q", ttl=60)
         await sleeper.begun.wait()
+        await receipted(client, job)
         proxy.freeze()
-        expires = (await client.get(job.id)).lease_expire_time.ToDatetime(UTC)
-        await wait_until(lambda: sleeper.cancelled_at is not None)
-        assert sleeper.cancelled_at is not None
-        assert sleeper.cancelled_at < expires
+        await wait_until(lambda: sleeper.was_cancelled, seconds=30)
         proxy.thaw()
         sleeper.go_on.set()
         # Another attempt ends it, not what the first one might have sent.
@@ -124,12 +134,7 @@ async def test_a_swallowed_heartbeat_connection_is_replaced(client: jobwire.Clie
     async with working(worker):
         job = await client.create(queue="q", ttl=60)
         await sleeper.begun.wait()
-
-        async def was_beaten() -> bool:
-            now = await client.get(job.id)
-            return now.heartbeat_time.ToDatetime() > now.start_time.ToDatetime()
-
-        await wait_until(was_beaten)
+        await receipted(client, job)
         frozen_at = datetime.now(UTC)
         proxy.freeze(new_connections_flow=True)
 
@@ -137,21 +142,21 @@ async def test_a_swallowed_heartbeat_connection_is_replaced(client: jobwire.Clie
             beaten = (await client.get(job.id)).heartbeat_time.ToDatetime(UTC)
             return beaten > frozen_at + timedelta(seconds=3)
 
-        await wait_until(is_beaten_again, seconds=15)
-        assert sleeper.cancelled_at is None
+        await wait_until(is_beaten_again, seconds=30)
+        assert not sleeper.was_cancelled
         proxy.thaw()
         sleeper.go_on.set()
         assert (await ended(client, job)).attempt == 1
 
 
 async def test_jobs_that_come_while_the_loop_is_blocked_are_kept(address: str, client: jobwire.Client) -> None:
-    worker = jobwire.Worker(address, queues="q", lease_duration=1.0, concurrency=2)
+    worker = jobwire.Worker(address, queues="q", lease_duration=2.0, concurrency=2)
     blocking = threading.Event()
 
     @worker.handler("block")
     async def blocks(job: jobwire.JobContext) -> None:
         blocking.set()
-        time.sleep(2.5)  # noqa: ASYNC251 - the point
+        time.sleep(4.5)  # noqa: ASYNC251 - the point
 
     @worker.handler()
     async def note(job: jobwire.JobContext) -> None: ...
@@ -166,9 +171,10 @@ async def test_jobs_that_come_while_the_loop_is_blocked_are_kept(address: str, c
 
 
 async def test_a_job_that_was_long_on_its_way_does_not_begin_before_it_is_known_to_be_held(
-    client: jobwire.Client, proxy: Proxy
+    client: jobwire.Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection stands still for longer than one lease, and shorter than the other."""
+    monkeypatch.setattr(_feed, "_MISSED", 30)  # so that the stream is not given up meanwhile
     worker = jobwire.Worker(proxy.address, queues="q", concurrency=2)
     begun: list[tuple[str, int]] = []
 
@@ -184,14 +190,14 @@ async def test_a_job_that_was_long_on_its_way_does_not_begin_before_it_is_known_
         short = await client.create(queue="q", ttl=60, job_id="short", lease_duration=0.5)
         long = await client.create(queue="q", ttl=60, job_id="long", lease_duration=30)
 
-        async def is_lost_for_good() -> bool:
-            return (await client.get("short")).losses > 0
+        async def is_undelivered() -> bool:
+            return (await client.get("short")).undelivered > 0
 
-        # Longer than keepalives are apart, and not yet so long that the stream is given up.
-        await wait_until(is_lost_for_good)
-        await wait_until(lambda: time.monotonic() - frozen_at > 3.5)
+        await wait_until(is_undelivered)
+        # Longer than keepalives are apart.
+        await wait_until(lambda: time.monotonic() - frozen_at > 3)
         proxy.thaw()
         done = await ended(client, short)
         assert (await ended(client, long)).attempt == 1
     assert sorted(begun) == [("long", 1), ("short", done.attempt)]
-    assert done.attempt == done.losses + 1 > 1
+    assert (done.attempt > 1, done.losses) == (True, 0)

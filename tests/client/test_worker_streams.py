@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import jobwire
 from jobwire_server.app import running
@@ -31,7 +30,7 @@ async def test_a_restarted_server_finds_its_workers_again() -> None:
     async def short(job: jobwire.JobContext) -> None: ...
 
     # Nobody is there yet when the worker starts.
-    async with jobwire.connect(address) as client, asyncio.timeout(30), working(worker):
+    async with jobwire.connect(address) as client, asyncio.timeout(60), working(worker):
         async with running(store, address=address):
             job = await client.create(queue="q", kind="long", ttl=60)
             await begun.wait()
@@ -47,12 +46,13 @@ async def test_a_settlement_outlasts_the_servers_restart() -> None:
     async with running(store, address="127.0.0.1:0") as server:
         address = server.address
         worker = jobwire.Worker(address, queues="q", lease_duration=20)
-        begun = asyncio.Event()
+        begun, finished = asyncio.Event(), asyncio.Event()
 
         @worker.handler()
         async def handle(job: jobwire.JobContext) -> str:
             begun.set()
             await go_on.wait()
+            finished.set()
             return f"attempt {job.job.attempt}"
 
         serving = asyncio.create_task(worker.serve())
@@ -60,7 +60,7 @@ async def test_a_settlement_outlasts_the_servers_restart() -> None:
             job = await client.create(queue="q", ttl=60)
             await begun.wait()
     go_on.set()  # the handler ends while nobody is there to hear of it
-    await asyncio.sleep(0)
+    await finished.wait()
     async with running(store, address=address), jobwire.connect(address) as client:
         assert (await ended(client, job)).result == b"attempt 1"
         worker.stop()
@@ -78,8 +78,6 @@ async def test_a_silent_stream_is_reopened_on_another_connection(address: str, c
             await ended(client, await client.create(queue="q", ttl=60))
             connections = proxy.connections
             proxy.freeze(new_connections_flow=True)
-            began = time.monotonic()
-            await wait_until(lambda: proxy.connections > connections, seconds=10)
-            assert time.monotonic() - began < 6
-            # Settlements have a new connection soon, too; until then the dead stream may get the job and lose it.
-            await ended(client, await client.create(queue="q", ttl=60), seconds=30)
+            await wait_until(lambda: proxy.connections > connections, seconds=30)
+            # Settlements have a new connection soon, too; until then the dead stream may get the job, in vain.
+            await ended(client, await client.create(queue="q", ttl=60))

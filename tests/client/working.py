@@ -13,6 +13,8 @@ from pathlib import Path
 
 import jobwire
 
+from tests.wait import wait_until
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -69,8 +71,18 @@ async def status_of(client: jobwire.Client, job_id: str) -> str:
     return jobwire.JobStatus.Name((await client.get(job_id)).status).removeprefix("JOB_STATUS_")
 
 
-async def ended(client: jobwire.Client, job: jobwire.Job, seconds: float = 10.0) -> jobwire.Job:
-    """The job, in full, when it has ended."""
-    now = await client.get(job.id, full=True, wait=seconds)
-    assert now.HasField("finish_time"), f"{job.id} has not ended: {now}"
+async def ended(client: jobwire.Client, job: jobwire.Job, status: str = "SUCCEEDED") -> jobwire.Job:
+    """The job, in full, when it has ended, as it should."""
+    now = await client.get(job.id, full=True, wait=60)
+    assert jobwire.JobStatus.Name(now.status) == f"JOB_STATUS_{status}", now
     return now
+
+
+async def receipted(client: jobwire.Client, job: jobwire.Job) -> None:
+    """Returns when the server has had a heartbeat of the running job."""
+
+    async def was_beaten() -> bool:
+        now = await client.get(job.id)
+        return now.heartbeat_time.ToNanoseconds() > now.start_time.ToNanoseconds()
+
+    await wait_until(was_beaten, seconds=30)
