@@ -182,14 +182,3 @@ async def test_a_read_only_engine_is_unavailable_and_comes_back(store: RedisStor
             await client.replicaof("NO", "ONE")
     assert error.reason == job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE
     await store.create(create("a"))
-
-
-async def test_an_engine_that_is_down_differs_from_an_empty_queue(store: RedisStore) -> None:
-    nowhere = RedisStore(
-        "unix:///nowhere", type(store._engine)("unix:///nowhere"), "jobwire", None, sweep_interval_ms=0
-    )
-    assert not (await store.claim(claim("q"))).jobs
-    with pytest.raises(StoreError) as down:
-        await nowhere.claim(claim("q"))
-    assert down.value.reason == job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE
-    await nowhere.close()

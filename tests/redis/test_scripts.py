@@ -12,24 +12,10 @@ from jobwire.v1 import store_pb2
 from jobwire_server.store.redis import RedisStore, loader, scripts
 
 from tests.engines import Engine
+from tests.requests import claim, create
 
 LUA = Path(loader.__file__).parent / "lua"
 SCRIPTS = {script.name: script for script in scripts.ALL}
-
-
-def create_request(job_id: str = "", **fields: object) -> store_pb2.CreateRequest:
-    request = store_pb2.CreateRequest(job_id=job_id)
-    request.job.queue = "q"
-    request.job.ttl.seconds = 60
-    for name, value in fields.items():
-        setattr(request.job, name, value)
-    return request
-
-
-def claim_request(max_jobs: int = 1) -> store_pb2.ClaimRequest:
-    request = store_pb2.ClaimRequest(max_jobs=max_jobs)
-    request.queues.add(queue="q")
-    return request
 
 
 def test_every_verb_file_is_in_the_table_or_composed() -> None:
@@ -65,8 +51,8 @@ async def test_scripts_heal_after_the_cache_is_flushed_under_load(store: RedisSt
 
     async def live(number: int) -> int:
         """One job's whole life; how many of its claims found a job."""
-        await store.create(create_request(f"job-{number}"))
-        [claimed] = (await store.claim(claim_request())).jobs
+        await store.create(create(f"job-{number}", "q"))
+        [claimed] = (await store.claim(claim("q"))).jobs
         lease = store_pb2.LeaseRef(id=claimed.job.id, token=claimed.lease_token)
         assert not (await store.complete(store_pb2.CompleteRequest(lease=lease))).repeated_call
         return claimed.job.attempt
@@ -138,11 +124,11 @@ async def test_a_rehearsed_script_reads_every_key_before_its_first_write(
 
 async def _whole_lives(store: RedisStore) -> None:
     """Every writing verb, on families, dedup keys, tenants, priorities, waiters and watchers."""
-    root = create_request("root")
+    root = create("root", "q")
     await store.create(root)
     batch = store_pb2.BatchCreateRequest()
     for number in range(12):
-        child = create_request(tenant=f"t{number % 3}", parent_id="root", priority=number % 2)
+        child = create(queue="q", tenant=f"t{number % 3}", parent_id="root", priority=number % 2)
         if number % 4 == 0:
             child.job.dedup.key = f"k{number}"
         if number % 5 == 0:
@@ -157,7 +143,7 @@ async def _whole_lives(store: RedisStore) -> None:
         await store.update(update)
     await store.sweep(0)
     settlements = store_pb2.BatchSettleRequest()
-    for index, claimed in enumerate((await store.claim(claim_request(9))).jobs):
+    for index, claimed in enumerate((await store.claim(claim("q", max_jobs=9))).jobs):
         lease = store_pb2.LeaseRef(id=claimed.job.id, token=claimed.lease_token)
         beat = store_pb2.LeaseHeartbeat(lease=lease)
         beat.progress.fraction = 0.5
@@ -171,14 +157,14 @@ async def _whole_lives(store: RedisStore) -> None:
     await store.batch_settle(settlements)
     reclaim = store_pb2.ReclaimStaleRequest()
     reclaim.heartbeat_before.seconds = 4_000_000_000
-    await store.claim(claim_request(2))
+    await store.claim(claim("q", max_jobs=2))
     await store.reclaim_stale(reclaim)
     await store.cancel(store_pb2.CancelRequest(id=ids[5]))
     for job_id in ids:
         await store.delete(store_pb2.DeleteRequest(id=job_id))
-    await store.claim_from(0, claim_request(5), 5, waiting=True)
+    await store.claim_from(0, claim("q", max_jobs=5), 5, waiting=True)
     await store.look(0, [("default", "q")])
-    await store.create(create_request("again"))
-    await store.hand_off(create_request("handed"), claim_request(2), 2, receipt_ms=1_000)
+    await store.create(create("again", "q"))
+    await store.hand_off(create("handed", "q"), claim("q", max_jobs=2), 2, receipt_ms=1_000)
     await store.cancel(store_pb2.CancelRequest(id="handed"))
     await store.sweep(0)
