@@ -22,7 +22,7 @@ class Backend(Protocol):
     lacks: Mapping[str, str]
     """What it cannot do: why."""
 
-    async def open(self, replica: str = "") -> Store:
+    async def open(self, replica: str = "", *, sweep_interval_ms: int = 0) -> Store:
         """A store object over the engine; several share its state."""
 
     async def lose_records(self, namespace: str, ids: Sequence[str]) -> int:
@@ -49,8 +49,8 @@ class MemoryBackend:
     def __init__(self, clock: Clock, partitions: int) -> None:
         self._first = MemoryStore(clock=clock, partitions=partitions, sweep_interval_ms=0)
 
-    async def open(self, replica: str = "") -> Store:
-        return self._first.sibling(replica)
+    async def open(self, replica: str = "", *, sweep_interval_ms: int = 0) -> Store:
+        return self._first.sibling(replica, sweep_interval_ms=sweep_interval_ms)
 
     async def lose_records(self, namespace: str, ids: Sequence[str]) -> int:
         return lose_from_memory(self._first, namespace, ids)
@@ -76,13 +76,13 @@ class EngineBackend:
         self._partitions = partitions
         self._engine = engine
 
-    async def open(self, replica: str = "") -> Store:
+    async def open(self, replica: str = "", *, sweep_interval_ms: int = 0) -> Store:
         return await RedisStore.connect(
             self._engine.url,
             partitions=self._partitions,
             clock=self._clock,
             replica=replica,
-            sweep_interval_ms=0,
+            sweep_interval_ms=sweep_interval_ms,
         )
 
     async def lose_records(self, namespace: str, ids: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 from jobwire_server.store import limits
 
 from tests.requests import FAILED, PENDING, READY, RUNNING, complete, create, ms, release, update
+from tests.wait import wait_until
 
 from .bench import Bench
 
@@ -135,13 +136,16 @@ async def test_entries_of_vanished_records_are_dropped(bench: Bench) -> None:
 
 async def test_a_store_without_a_server_sweeps_as_it_goes(bench: Bench) -> None:
     bench.needs("own sweeps")
-    store = await bench.backend.open()
-    store._sweep_interval = 0.000_001
+    store = await bench.backend.open(sweep_interval_ms=1)
     await bench.add("a", "q", lease=5)
     await bench.take("q")
     bench.clock.advance(5)
-    job = (await store.get(store_pb2.GetRequest(id="a"))).job
-    assert (job.status, job.losses) == (PENDING, 1)
+
+    async def is_lost() -> bool:
+        job = (await store.get(store_pb2.GetRequest(id="a"))).job
+        return (job.status, job.losses) == (PENDING, 1)
+
+    await wait_until(is_lost)  # the interval is one of the real clock
     await store.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from jobwire.v1 import job_pb2, store_pb2
 
 from tests.requests import RUNNING, complete, create
@@ -45,8 +46,8 @@ async def test_only_vanished_ids_are_a_clean_nothing(bench: Bench) -> None:
     assert (await bench.verbs.list_ids(store_pb2.ListIdsRequest())).ids == []
 
 
+@pytest.mark.parametrize("bench", ["store"], indirect=True)
 async def test_a_live_job_behind_any_number_of_vanished_ones_is_claimed(bench: Bench) -> None:
-    bench.needs("own sweeps")  # what matters here is the backend; once is enough
     lost = bench.ids("a", 9_000 if bench.store.partitions == 1 else 10)
     for start in range(0, len(lost), 1_000):
         requests = [create(job_id, "q") for job_id in lost[start : start + 1_000]]

@@ -42,14 +42,14 @@ class MemoryStore(Store):
         super().__init__(partitions=partitions, draw=draw, replica=replica, sweep_interval_ms=sweep_interval_ms)
         self._state = State(clock, partitions)
 
-    def sibling(self, replica: str = "") -> MemoryStore:
+    def sibling(self, replica: str = "", *, sweep_interval_ms: int = limits.SWEEP_INTERVAL_MS) -> MemoryStore:
         """Another replica over the same state, clock and draws."""
         other = MemoryStore(
             clock=self._state.clock,
             partitions=self.partitions,
             draw=self.draw,
             replica=replica,
-            sweep_interval_ms=round(self._sweep_interval * 1_000),
+            sweep_interval_ms=sweep_interval_ms,
         )
         other._state = self._state
         return other
