@@ -20,6 +20,7 @@ from typing import Literal
 
 import pytest
 from jobwire_server.store.redis.embedded import EmbeddedEngine, EngineStartError, default_data_dir
+from jobwire_server.store.redis.guard import LOCK_SECONDS
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -37,6 +38,9 @@ async def main():
 
 asyncio.run(main())
 """
+
+GONE_SECONDS = 2
+"""How long an engine may outlive its server: what the documents promise."""
 
 
 @asynccontextmanager
@@ -148,14 +152,14 @@ async def test_it_is_gone_when_its_server_is_killed(tmp_path: Path) -> None:
     server = Server(tmp_path)
     assert not free(tmp_path)
     server.kill()
-    await wait_until(lambda: free(tmp_path), 2)
+    await wait_until(lambda: free(tmp_path), GONE_SECONDS)
 
 
 async def test_a_hanging_engine_is_gone_too_when_its_server_is_killed(tmp_path: Path) -> None:
     server = Server(tmp_path)
     os.kill(server.engine, signal.SIGSTOP)
     server.kill()
-    await wait_until(lambda: free(tmp_path), 2)
+    await wait_until(lambda: free(tmp_path), GONE_SECONDS)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system must be able to tie a process to its parent")
@@ -163,7 +167,7 @@ async def test_it_is_gone_when_server_and_guard_are_killed(tmp_path: Path) -> No
     server = Server(tmp_path)
     os.kill(server.guard, signal.SIGKILL)
     server.kill()
-    await wait_until(lambda: free(tmp_path), 2)
+    await wait_until(lambda: free(tmp_path), GONE_SECONDS)
 
 
 async def test_a_server_may_be_started_right_after_one_was_killed(tmp_path: Path) -> None:
@@ -181,8 +185,8 @@ async def test_it_is_restarted_when_it_dies_alone(tmp_path: Path) -> None:
             await put(engine.url, f"round {round_}")
             killed = engine.pid
             os.kill(killed, signal.SIGKILL)
-            await wait_until(partial(replaced, engine, killed), 3)
-            await wait_until(lambda: answers(engine.url), 3)
+            await wait_until(partial(replaced, engine, killed))
+            await wait_until(lambda: answers(engine.url))
             assert await word(engine.url) == f"round {round_}"
 
 
@@ -193,7 +197,7 @@ async def test_a_death_is_logged_though_somebody_removed_the_log(
         engine.log_path.unlink()
         killed = engine.pid
         os.kill(killed, signal.SIGKILL)
-        await wait_until(partial(replaced, engine, killed), 3)
+        await wait_until(partial(replaced, engine, killed))
         assert "the engine ended by signal 9" in caplog.text
 
 
@@ -203,8 +207,8 @@ async def test_a_killed_guard_is_replaced(tmp_path: Path) -> None:
         killed = engine.pid
         assert engine._guard
         os.kill(engine._guard.pid, signal.SIGKILL)
-        await wait_until(partial(replaced, engine, killed), 3)
-        await wait_until(lambda: answers(engine.url), 3)
+        await wait_until(partial(replaced, engine, killed))
+        await wait_until(lambda: answers(engine.url))
         assert await word(engine.url) == "kept"
         assert not free(tmp_path)
     assert free(tmp_path)
@@ -289,7 +293,7 @@ async def test_stopping_takes_no_longer_than_the_engine_needs(tmp_path: Path) ->
     async with running(tmp_path) as engine:
         started = time.monotonic()
         await engine.stop()
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < LOCK_SECONDS, "it did not run into a timeout"
         assert engine.pid == 0
 
 

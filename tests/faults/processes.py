@@ -81,7 +81,7 @@ class Server:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - takes no time
                 [COMMAND, "serve", "--log-format", "json", *flags], stderr=log
             )
-        await wait_until(lambda: "serving" in self._events(), 15)
+        await wait_until(lambda: "serving" in self._events(), 30)
 
     def kill(self) -> None:
         """kill -9."""
@@ -165,7 +165,7 @@ def processes(*, pause: float = 0) -> Iterator[tuple[Server, Workers]]:
                 server.kill()
 
 
-async def gone(pid: int, seconds: float) -> None:
+async def gone(pid: int) -> None:
     """Returns once no process has this pid."""
 
     def is_gone() -> bool:
@@ -175,7 +175,7 @@ async def gone(pid: int, seconds: float) -> None:
             return True
         return False
 
-    await wait_until(is_gone, seconds)
+    await wait_until(is_gone)
 
 
 async def cpu_seconds(*pids: int) -> float:

@@ -97,7 +97,7 @@ async def kill_each(server: Server, workers: Workers, acknowledged: set[str]) ->
     await reached(600)
     engine = server.engine_pid()
     server.kill()
-    await gone(engine, 2.0)
+    await gone(engine)
     await server.start()
 
     await reached(1_000)
@@ -110,7 +110,7 @@ async def kill_each(server: Server, workers: Workers, acknowledged: set[str]) ->
         except OSError:
             return False
 
-    await wait_until(is_back, 3.0)
+    await wait_until(is_back)
     return len(held)
 
 
