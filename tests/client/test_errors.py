@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -13,7 +14,7 @@ from google.rpc import error_details_pb2
 from jobwire._errors import error_of_item
 from jobwire.v1 import job_pb2, store_pb2
 
-from tests.client.scripted import Scripted, abort
+from tests.client.scripted import Scripted, abort, serving
 
 
 def refuse(scripted: Scripted, code: grpc.StatusCode, message: str, *details: Message) -> None:
@@ -84,6 +85,30 @@ async def test_details_of_the_trailer(scripted: Scripted, scripted_client: jobwi
     assert full.value.retry_after == 1.5
 
 
+async def test_one_settlement_keeps_the_details_of_its_error(scripted: Scripted) -> None:
+    async def full(request: Message, context: Any) -> None:
+        retry = error_details_pb2.RetryInfo(retry_delay=Duration(seconds=2))
+        await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "full", info("ENGINE_FULL"), retry)
+
+    scripted.script |= {"Complete": full, "Fail": full, "Release": full}
+
+    def settle_blocking(address: str, settlement: store_pb2.Settlement) -> None:
+        with jobwire.connect_sync(address) as client:
+            client.settle(settlement)
+
+    async with serving(scripted) as address, jobwire.connect(address) as client:
+        for settlement in (
+            store_pb2.Settlement(complete=store_pb2.CompleteRequest()),
+            store_pb2.Settlement(fail=store_pb2.FailRequest()),
+            store_pb2.Settlement(release=store_pb2.ReleaseRequest()),
+        ):
+            for call in (client.settle(settlement), asyncio.to_thread(settle_blocking, address, settlement)):
+                with pytest.raises(jobwire.ResourceExhausted) as refused:
+                    await call
+                assert refused.value.retry_after == 2
+    assert [len(scripted.of(verb)) for verb in ("Complete", "Fail", "Release")] == [2, 2, 2]
+
+
 async def test_a_garbled_trailer_leaves_code_and_message(scripted: Scripted, scripted_client: jobwire.Client) -> None:
     async def get(request: Message, context: Any) -> None:
         trailer = (("grpc-status-details-bin", b"\xff\xff"),)
@@ -113,3 +138,21 @@ def test_item_errors() -> None:
 def test_lease_lost_is_a_failed_precondition() -> None:
     assert issubclass(jobwire.LeaseLost, jobwire.FailedPrecondition)
     assert issubclass(jobwire.EtagMismatch, jobwire.Aborted)
+
+
+async def test_a_call_that_a_server_cuts_off_is_unavailable_and_repeated(
+    scripted: Scripted, scripted_client: jobwire.Client
+) -> None:
+    """CANCELLED is how gRPC ends, in its own name, what a stopping server no longer waits for."""
+    tries = 0
+
+    async def get(request: store_pb2.GetRequest, context: Any) -> store_pb2.GetResponse:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            await abort(context, grpc.StatusCode.CANCELLED, "Cancelling all calls")
+        return store_pb2.GetResponse(job=job_pb2.Job(id="a"))
+
+    scripted.script["Get"] = get
+    assert (await scripted_client.get("a")).id == "a"
+    assert tries == 2

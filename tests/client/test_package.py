@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 
 import jobwire
 import pytest
+from jobwire import _requests
 
 
 def loaded_by(code: str) -> set[str]:
@@ -44,7 +46,14 @@ def test_the_blocking_client_is_a_twin() -> None:
             assert list(inspect.signature(twin).parameters) == list(inspect.signature(verb).parameters), name
 
 
-def test_creation_keywords_are_those_of_new_job() -> None:
-    from jobwire._requests import NewJob
-
-    assert list(NewJob.__annotations__) == list(inspect.signature(jobwire.new_job).parameters)
+@pytest.mark.parametrize(
+    ("keywords", "request_of"),
+    [
+        (_requests.NewJob, _requests.new_job),
+        (_requests.Changes, _requests.update_request),
+        (_requests.StreamOptions, _requests.claim_stream_request),
+    ],
+)
+def test_a_verbs_keywords_are_those_of_its_request(keywords: type, request_of: Callable[..., object]) -> None:
+    parameters = inspect.signature(request_of).parameters.values()
+    assert list(keywords.__annotations__) == [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]

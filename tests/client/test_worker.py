@@ -88,6 +88,21 @@ async def test_a_failure_tells_what_happened(client: jobwire.Client, worker: job
     async def wrong(job: jobwire.JobContext) -> bytes:
         return {}  # type: ignore[return-value]
 
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    class Beyond(BaseException):
+        pass
+
+    @worker.handler("mute")
+    async def mute(job: jobwire.JobContext) -> None:
+        raise Mute
+
+    @worker.handler("beyond")
+    def beyond(job: jobwire.JobContext) -> None:
+        raise Beyond("beyond Exception")
+
     @worker.handler("cancelled within")
     async def cancelled(job: jobwire.JobContext) -> None:
         inner = asyncio.create_task(asyncio.sleep(60))
@@ -96,7 +111,7 @@ async def test_a_failure_tells_what_happened(client: jobwire.Client, worker: job
 
     async with working(worker):
         errors = {}
-        for kind in ("raise", "exit", "never", "dict", "cancelled within"):
+        for kind in ("raise", "exit", "never", "dict", "mute", "beyond", "cancelled within"):
             job = await ended(client, await client.create(queue="q", kind=kind, ttl=60, max_attempts=2), "FAILED")
             assert job.failures == (1 if kind == "never" else 2)
             errors[kind] = job.error
@@ -105,6 +120,8 @@ async def test_a_failure_tells_what_happened(client: jobwire.Client, worker: job
     assert "in broken" in errors["raise"].stack
     assert errors["exit"].type == "builtins.SystemExit"
     assert errors["never"].code == "BAD_INPUT"
+    assert "__str__ failed" in errors["mute"].message
+    assert errors["beyond"].message == "beyond Exception"
     assert "dict" in errors["dict"].message
     assert errors["cancelled within"].type == "asyncio.exceptions.CancelledError"
 

@@ -188,6 +188,9 @@ def error_of_call(error: grpc.RpcError) -> JobwireError:
     # Both kinds of error are also the finished call, which the types do not say.
     assert isinstance(error, grpc.Call | grpc.aio.AioRpcError)
     code, message = error.code(), error.details() or ""
+    if code is grpc.StatusCode.CANCELLED:
+        # Our own cancels never come here. This is the end of a server that cuts off what it no longer waits for.
+        code = grpc.StatusCode.UNAVAILABLE
     reason, metadata, fields, retry_after = "", {}, {}, None
     for detail in _details(error).details:
         info, bad, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()

@@ -83,7 +83,11 @@ def error_of(error: BaseException, code: str = "") -> job_pb2.JobError:
     """An exception as the contract has it: text that cannot be refused, and not larger than is kept."""
     kind = type(error)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    message = _text(str(error))[: ERROR_BYTES // 2]
+    try:
+        text = str(error)
+    except Exception:  # whatever an application's class does, its job must be settled
+        text = "the exception has no text: its __str__ failed"
+    message = _text(text)[: ERROR_BYTES // 2]
     # Of a long traceback the end tells most.
     stack = _text("".join(traceback.format_exception(error)))[-(ERROR_BYTES - len(message)) :]
     return job_pb2.JobError(

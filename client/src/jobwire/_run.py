@@ -85,7 +85,7 @@ class Run:
             settlement = returned(self.lease.ref, await handle(self))
         except asyncio.CancelledError as error:
             settlement = self._interrupted(error)
-        except (Exception, SystemExit) as error:  # a handler that exits must not take the worker along
+        except BaseException as error:  # a handler that exits, or raises what no one expects, must not take us along
             settlement = raised(self.lease.ref, self.job, error)
         if not self.lease.lost:
             self.lease.settling = True

@@ -62,7 +62,7 @@ class Worker:
     function that stops for it raises something. After the grace that the Cancel gave, the lease is lost.
 
     Each job's receipt is sent as it arrives, before its handler starts: of a worker that is frozen or cut off, jobs on
-    their way go elsewhere within 10 s and count as undelivered, not as lost.
+    their way go elsewhere within 10 s, and only the third such miss in a row counts as a loss.
 
     `stop` (SIGTERM and SIGINT under `run`) drains: nothing more is claimed, what has not begun is given back at once,
     running handlers have `drain_grace` to end, then they are cancelled and their jobs given back. A second `stop` ends
