@@ -88,7 +88,7 @@ async def test_a_failure_tells_what_happened(client: jobwire.Client, worker: job
     async def wrong(job: jobwire.JobContext) -> bytes:
         return {}  # type: ignore[return-value]
 
-    class Mute(Exception):
+    class MuteError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
@@ -97,7 +97,7 @@ async def test_a_failure_tells_what_happened(client: jobwire.Client, worker: job
 
     @worker.handler("mute")
     async def mute(job: jobwire.JobContext) -> None:
-        raise Mute
+        raise MuteError
 
     @worker.handler("beyond")
     def beyond(job: jobwire.JobContext) -> None:
