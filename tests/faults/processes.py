@@ -10,52 +10,17 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import redis
 
+from tests.faults import worker
+from tests.history.recorder import Call, Event, Outcome, read
 from tests.wait import wait_until
 
 COMMAND = str(Path(sys.executable).with_name("jobwire"))
-
-# A worker that writes down, before it says so to anybody else, what it was given and what was accepted: a line of
-# "delivered <id> <token>" or "accepted <id> <result> <repeated>".
-WORKER = """
-import asyncio, os, sys
-import jobwire
-
-target, name, path, pause = sys.argv[1:]
-journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-
-def write(*words):
-    os.write(journal, (" ".join(words) + "\\n").encode())
-
-async def main():
-    async with jobwire.connect(target) as client:
-        settle = client.settle
-
-        async def witnessed(settlement):
-            answer = await settle(settlement)
-            if settlement.HasField("complete"):
-                complete = settlement.complete
-                write("accepted", complete.lease.id, complete.result.decode(), str(answer.repeated_call))
-            return answer
-
-        client.settle = witnessed
-        worker = jobwire.Worker(client, queues="q", concurrency=8, worker_id=name, lease_duration=2)
-
-        @worker.handler()
-        async def handle(job):
-            write("delivered", job.job.id, name)
-            await asyncio.sleep(float(pause))
-            return f"{name}:{job.job.attempt}"
-
-        await worker.serve()
-
-asyncio.run(main())
-"""
 
 
 class Server:
@@ -106,41 +71,50 @@ class Server:
 
 
 class Workers:
-    """Worker processes with their journals."""
+    """Worker processes and what they recorded."""
 
     def __init__(self, folder: Path, address: str, pause: float, stack: ExitStack) -> None:
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._folder = folder
         self._address = address
         self._pause = pause
         self._stack = stack
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
         """One more."""
-        command = [sys.executable, "-c", WORKER, self._address, name, str(self._journal(name)), str(self._pause)]
+        command = [sys.executable, "-m", worker.__name__, self._address, name, str(self._path(name)), str(self._pause)]
         process = subprocess.Popen(command)
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         self.processes[name] = process
 
-    def kill(self, name: str) -> set[str]:
-        """kill -9. Answers the jobs that it had been given and not completed."""
-        os.kill(self.processes[name].pid, signal.SIGKILL)
-        self.processes[name].wait()
-        delivered, accepted = self._read("delivered", [name]), self._read("accepted", [name])
-        return {line[0] for line in delivered} - {line[0] for line in accepted}
+    async def kill(self, name: str) -> set[str]:
+        """kill -9 while it holds jobs, which it answers. It is stopped while we look, lest it finish in between."""
+        process = self.processes[name]
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            if held := self._held(name):
+                process.kill()
+                process.wait()
+                return held
+            process.send_signal(signal.SIGCONT)
+            await asyncio.sleep(0.01)
 
-    def accepted(self) -> list[tuple[str, ...]]:
-        """(job id, result, repeated) of each completion that a server accepted."""
-        return self._read("accepted", self.processes)
+    def events(self) -> list[Event]:
+        """Everything that all of them recorded."""
+        return read(self._path(name) for name in self.processes)
 
-    def _journal(self, name: str) -> Path:
-        return self._folder / f"{name}.journal"
+    def completed(self) -> set[str]:
+        """The jobs whose completion was accepted."""
+        return {event.job for event in self.events() if event.call is Call.COMPLETE and event.outcome is Outcome.OK}
 
-    def _read(self, what: str, names: Iterable[str]) -> list[tuple[str, ...]]:
-        paths = [self._journal(name) for name in names]
-        lines = [line.split() for path in paths if path.exists() for line in path.read_text().splitlines()]
-        return [tuple(words) for verb, *words in lines if verb == what]
+    def _held(self, name: str) -> set[str]:
+        events = read([self._path(name)])
+        settled = {event.token for event in events if event.call is not Call.DELIVERED}
+        return {event.job for event in events if event.token not in settled}
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.history"
 
 
 def free_port() -> int:

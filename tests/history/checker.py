@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from math import inf
 
 from jobwire.v1 import job_pb2
+from jobwire_server.store.times import timestamp_ms
 
 from .recorder import Call, Event, Outcome
 
@@ -92,14 +94,20 @@ def _check_holders(events: Sequence[Event]) -> Iterable[str]:
             and event.outcome is not Outcome.REFUSED
             for event in events
         )  # fmt: skip
-        # A heartbeat counts from when it was sent: from then on it surely held.
-        kept = [event.began for event in words if event.call in (Call.DELIVERED, Call.HEARTBEAT)]
-        if earlier.lease and not given_back and later.ended < max(kept) + earlier.lease - SLACK_SECONDS:
-            yield f"attempt {earlier.attempt}'s lease ended early: {later.ended - max(kept):.3f} of {earlier.lease} s"
+        # A heartbeat extended the lease after it was sent. (When a delivery's claim was, only the engine knows.)
+        kept = max((event.began for event in words if event.call is Call.HEARTBEAT), default=-inf)
+        if earlier.lease and not given_back and later.ended < kept + earlier.lease - SLACK_SECONDS:
+            yield f"attempt {earlier.attempt}'s lease ended early: {later.ended - kept:.3f} of {earlier.lease} s"
 
 
 def _check_counts(events: Sequence[Event], record: job_pb2.Job) -> Iterable[str]:
     delivered = _of(events, Call.DELIVERED)
+    leases = {event.attempt: event.lease for event in delivered}
+    for attempt in record.attempts:
+        # Both by the engine's clock, to the millisecond.
+        lasted = (timestamp_ms(attempt.finish_time) - timestamp_ms(attempt.start_time)) / 1_000
+        if attempt.outcome == job_pb2.ATTEMPT_OUTCOME_LOST and lasted < leases.get(attempt.number, 0.0):
+            yield f"attempt {attempt.number}'s lease ended early, after {lasted} s by the engine's clock"
     if delivered and max(event.attempt for event in delivered) > record.attempt:
         yield f"an attempt was delivered that the record ({record.attempt}) does not count"
     failures = {event.token for event in _of(events, Call.FAIL)}

@@ -23,6 +23,12 @@ def record(status: job_pb2.JobStatus.ValueType = SUCCEEDED, **fields: object) ->
     return job
 
 
+def with_lost_attempt(job: job_pb2.Job, seconds: int) -> job_pb2.Job:
+    attempt = job.attempts.add(number=1, outcome=job_pb2.ATTEMPT_OUTCOME_LOST)
+    attempt.start_time.seconds, attempt.finish_time.seconds = 100, 100 + seconds
+    return job
+
+
 CREATE = event(Call.CREATE, 0)
 FIRST = event(Call.DELIVERED, 1, token="t1", attempt=1, lease=2.0, client="w1")
 BEAT = event(Call.HEARTBEAT, 2, token="t1")
@@ -36,6 +42,9 @@ def unknown(of: Event) -> Event:
 
 
 GOOD = {
+    "lost after its whole lease": (
+        [CREATE, FIRST, SECOND, DONE_2], with_lost_attempt(record(result=b"r", attempt=2, losses=1), 2),
+    ),
     "done": ([CREATE, FIRST, BEAT, DONE], record(result=b"r")),
     "lost lease, done by another": ([CREATE, FIRST, BEAT, SECOND, DONE_2], record(result=b"r", attempt=2, losses=1)),
     "answer repeated": (
@@ -93,6 +102,9 @@ BAD = {
     "a lease ended early": (
         [CREATE, FIRST, BEAT, dataclasses.replace(SECOND, began=3.4, ended=3.5), DONE_2],
         record(result=b"r", attempt=2, losses=1), "ended early",
+    ),
+    "a lease ended early by the engine's clock": (
+        [CREATE, FIRST, SECOND, DONE_2], with_lost_attempt(record(result=b"r", attempt=2, losses=1), 1), "ended early",
     ),
     "an attempt twice": (
         [CREATE, FIRST, dataclasses.replace(FIRST, token="t9", client="w2"), DONE],
