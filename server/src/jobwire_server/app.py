@@ -184,8 +184,11 @@ async def serve(settings: Settings) -> None:
                 address=server.address,
                 version=__version__,
                 store=without_password(settings.store_url) or "embedded",
+                engine=store.engine,
                 partitions=store.partitions,
             )
+            for warning in store.warnings:
+                _log.warning(warning)
             await server.stopping.wait()
             _log.info("draining", grace=settings.drain_grace)
     _log.info("stopped")

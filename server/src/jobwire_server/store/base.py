@@ -45,6 +45,10 @@ class Store(Backend):
         sweep_interval_ms: int = limits.SWEEP_INTERVAL_MS,
     ) -> None:
         self.partitions = partitions
+        self.engine = "memory"
+        """What keeps the jobs, with its version."""
+        self.warnings: Sequence[str] = ()
+        """What an operator should know of it."""
         self.draw = draw or Draw()
         self.replica = replica or self.draw.nonce()
         self._sweep_interval = sweep_interval_ms / 1_000

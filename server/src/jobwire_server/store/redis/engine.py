@@ -8,9 +8,10 @@ cancelled never leaves an unread answer behind.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -182,6 +183,17 @@ def unreachable(error: Exception) -> StoreError:
         cause = cause.__cause__ or cause.__context__
     reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else type(error).__name__
     return engine_unavailable(f"the engine does not answer: {reason}")
+
+
+@contextlib.contextmanager
+def opening() -> Iterator[None]:
+    """Tells apart, while a store opens, an engine that refuses us for good (ValueError) and one that is away."""
+    try:
+        yield
+    except (exceptions.RedisError, OSError) as error:
+        if is_refusal(error):
+            raise ValueError("the engine refuses the store's credentials, or one of its commands") from None
+        raise unreachable(error) from error
 
 
 def _fail(calls: list[_Call], error: Exception) -> None:

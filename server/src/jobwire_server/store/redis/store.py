@@ -24,6 +24,7 @@ from jobwire_server.store.times import set_timestamp
 from jobwire_server.store.types import Claimed, Held, Notice, Outcome, SettleResponse, Sweep, Wish
 
 from . import scripts
+from .check import check_engine
 from .codec import (
     CANCEL_OUTCOMES,
     claimed,
@@ -39,7 +40,7 @@ from .codec import (
     update_args,
     wish_args,
 )
-from .engine import Argument, Engine
+from .engine import Argument, Engine, opening
 from .meta import agree_on_partitions
 from .notices import notices
 from .record import STATUS, decode
@@ -81,18 +82,20 @@ class RedisStore(Store):
         new one. `clock` (milliseconds) replaces the engine's clock, for tests. `rehearse` lets every script read all
         keys before its first write, for engines whose slots may move.
 
-        Raises ValueError for an unusable URL or prefix or another number of partitions, `StoreError`
-        (ENGINE_UNAVAILABLE) if the engine does not answer.
+        Raises ValueError for an unusable URL or prefix, refused credentials, an engine that is too old or holds another
+        number of partitions; `StoreError` (ENGINE_UNAVAILABLE) if it does not answer.
         """
         if "{" in prefix or not prefix:
             raise ValueError("the key prefix must not be empty or hold '{'")
         engine = Engine(url, rehearse=rehearse)
         try:
-            agreed = await agree_on_partitions(engine.client, prefix, partitions)
+            with opening():
+                version, warnings = await check_engine(engine.client)
+                agreed = await agree_on_partitions(engine.client, prefix, partitions)
         except BaseException:
             await engine.close()
             raise
-        return cls(
+        store = cls(
             url,
             engine,
             prefix,
@@ -102,6 +105,8 @@ class RedisStore(Store):
             replica=replica,
             sweep_interval_ms=sweep_interval_ms,
         )
+        store.engine, store.warnings = version, warnings
+        return store
 
     async def _run(self, partition: int, script: Script, *params: Argument, **lists: Sequence[Argument]) -> Any:
         args = [self._clock() if self._clock else 0, *params]
