@@ -5,7 +5,7 @@ into C that does not let go of it) still loses them.
 
 The first heartbeat of a lease is the receipt of its job and goes out as the job arrives: until it is answered, the
 server believes in the job's arrival for `receipt_timeout` only. Receipts of jobs that arrive while a heartbeat is in
-flight go out together as the next.
+flight, or within 20 ms of one, go out together as the next; what was settled by then needs none.
 
 Times are of the local monotonic clock. A lease's duration counts from the arrival of its job, then from the sending of
 each heartbeat, and a little is taken off for the job's way here and for cancelling its handler: the worker lets go
@@ -36,6 +36,8 @@ log = logging.getLogger("jobwire.worker")
 
 _BEATS_PER_LEASE = 3
 _EARLY_SECONDS, _EARLY_PART = 1.0, 0.1
+# Between heartbeats: of very short jobs a receipt each would cost as much as the jobs.
+_GATHER_SECONDS = 0.02
 # A heartbeat that hangs would hold up the receipts behind it.
 _PATIENCE_SECONDS = 3.0
 _RETRY_SECONDS = 1.0
@@ -127,7 +129,7 @@ class LeaseKeeper:
         """Takes a lease into care, unless it is."""
         with self._changed:
             self._leases.setdefault(lease.ref.token, lease)
-            if lease.due < self._wake:
+            if max(lease.due, self._beaten + _GATHER_SECONDS) < self._wake:
                 self._changed.notify()
 
     def drop(self, lease: HeldLease) -> None:
@@ -177,7 +179,11 @@ class LeaseKeeper:
                 for lease in [lease for lease in self._leases.values() if lease.deadline <= now]:
                     self._lose(lease, "no heartbeat was answered in time")
                 leases = list(self._leases.values())
-                due = max(self._not_before, min([self._hurry, *(lease.due for lease in leases)]))
+                due = max(
+                    self._not_before,
+                    self._beaten + _GATHER_SECONDS,
+                    min([self._hurry, *(lease.due for lease in leases)]),
+                )
                 if leases and due <= now:
                     going = [lease for lease in leases if self._ask_all or lease.goes_with(now)]
                     self._hurry, self._ask_all = math.inf, False
