@@ -23,7 +23,7 @@ class Listener:
         self.store = store
         self._notices = store.notices()
 
-    async def next(self, timeout: float = 5) -> Notice:
+    async def next(self, timeout: float = 20) -> Notice:
         async with asyncio.timeout(timeout):
             return await anext(self._notices)
 

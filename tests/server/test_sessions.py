@@ -23,12 +23,11 @@ async def test_a_job_without_a_receipt_goes_to_another_uncounted(stub: Stub) -> 
 
 
 async def test_a_heartbeat_is_the_receipt(stub: Stub) -> None:
-    async with streaming(stub, "q", receipt_timeout=seconds(0.5), lease=30) as call:
+    async with streaming(stub, "q", receipt_timeout=seconds(10), lease=60) as call:
         await stub.Create(create("a", "q"))
         [job] = await next_jobs(call)
         [beat] = (await stub.Heartbeat(heartbeat(job))).results
-        # The engine's clock, as of this answer, is within the half second of the claim's.
-        assert beat.lease_expire_time.seconds - job.lease_expire_time.seconds >= 29
+        assert beat.lease_expire_time.seconds - job.lease_expire_time.seconds >= 49
 
 
 async def test_a_later_epoch_ends_the_sessions_older_stream(stub: Stub) -> None:
@@ -76,5 +75,5 @@ async def test_when_the_grace_is_over_the_job_is_cancelled_by_itself(stub: Stub)
         await stub.Create(create("a", "q"))
         await next_jobs(call)
         await stub.Cancel(store_pb2.CancelRequest(id="a", grace=seconds(0.2)))
-        answer = await stub.Get(store_pb2.GetRequest(id="a", wait=seconds(10)))
+        answer = await stub.Get(store_pb2.GetRequest(id="a", wait=seconds(60)))
         assert answer.job.status == CANCELLED
