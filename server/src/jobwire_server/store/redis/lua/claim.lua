@@ -134,8 +134,7 @@ local function grant(job, i)
   job.receipt = receipt_ms > 0 and receipt_ms or 0
   job.deadline = now + (job.receipt > 0 and math.min(job.receipt, job.lease_ms) or job.lease_ms)
   job.token, job.owner, job.worker = lease_token, replica, worker
-  transition.lease(job)
-  job.fields[2] = pack_state(job)
+  job.fields[2] = transition.lease(job)
   return lease_token, keys.ref(job.ns, job.id)
 end
 

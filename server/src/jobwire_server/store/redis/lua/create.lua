@@ -86,7 +86,7 @@ local function create(item)
       fields[#fields + 1] = item[name]
     end
   end
-  transition.begin(job, unpack(fields))
+  local state = transition.begin(job, unpack(fields))
   redis.call("ZADD", keys.ids(job.ns), now, job.id)
   if job.dedup ~= "" then
     redis.call("SET", keys.dedup(job.dedup), job.id .. "\n" .. item.hash)
@@ -99,7 +99,7 @@ local function create(item)
       record.count_child(job, record.KIDS[job.status], 1)
     end
   end
-  return { CODE_OK, fields[2], pack_state(job) }
+  return { CODE_OK, fields[2], state }
 end
 
 local function create_all()

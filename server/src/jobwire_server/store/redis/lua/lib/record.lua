@@ -46,17 +46,20 @@ local function backstop(job)
   return job.deadline + (record.expires(job) and BACKSTOP_ENDED or BACKSTOP_LIVE)
 end
 
--- Writes the state and the given further fields (name, value, ...), and sets the engine's own expiry.
+-- Writes the state and the given further fields (name, value, ...), and sets the engine's own expiry. Returns the state
+-- as written.
 function record.write(job, ...)
-  local key = keys.job(job.ns, job.id)
-  redis.call("HSET", key, "state", pack_state(job), ...)
+  local key, state = keys.job(job.ns, job.id), pack_state(job)
+  redis.call("HSET", key, "state", state, ...)
   redis.call("PEXPIREAT", key, backstop(job))
+  return state
 end
 
 -- The same for a visible change: tells the watchers.
 function record.save(job, ...)
-  record.write(job, ...)
+  local state = record.write(job, ...)
   record.changed(job)
+  return state
 end
 
 -- Tells the replicas that asked for the job's next change.

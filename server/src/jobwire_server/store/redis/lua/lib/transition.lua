@@ -36,7 +36,7 @@ function transition.begin(job, ...)
   end
   redis.call("ZADD", TIMERS[place], job.deadline, keys.ref(job.ns, job.id))
   statistics(job, place, 1)
-  record.save(job, ...)
+  return record.save(job, ...)
 end
 
 -- Moves a job with a queue to another place, in all but its record: `status`, `reason` and `deadline` say where to.
@@ -79,16 +79,18 @@ function transition.move(job, status, reason, deadline, how, ...)
   record.save(job, ...)
 end
 
--- From the line, which it has left already, to a worker. (Many jobs leave a line at once: see `claim.lua`.)
-function transition.lease(job, ...)
+-- From the line, which it has left already, to a worker. (Many jobs leave a line at once: see `claim.lua`.) Returns the
+-- state as written.
+function transition.lease(job)
   record.bump(job)
-  record.save(job, ...)
+  local state = record.save(job)
   local ref = keys.ref(job.ns, job.id)
   redis.call("ZREM", keys.due, ref)
   redis.call("ZADD", keys.lease, job.deadline, ref)
   statistics(job, "ready", -1)
   statistics(job, "running", 1)
   effects.taken(job.ns, job.queue)
+  return state
 end
 
 -- To the line as a newcomer, to its old place in line, or to wait until `run_at`.
