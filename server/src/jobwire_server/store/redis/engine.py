@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import random
 import re
+import ssl
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from jobwire.v1 import job_pb2
@@ -176,12 +177,21 @@ class Engine:
         return answers
 
 
+_Kind = TypeVar("_Kind", bound=BaseException)
+
+
+def _cause(error: BaseException, kind: type[_Kind]) -> _Kind | None:
+    """The first of a kind among an error and what led to it."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, kind):
+        cause = cause.__cause__ or cause.__context__
+    return cause
+
+
 def unreachable(error: Exception) -> StoreError:
     """ENGINE_UNAVAILABLE, with the system's word for it if it has one. Never the URL: it may hold a password."""
-    cause: BaseException | None = error
-    while cause is not None and not (isinstance(cause, OSError) and cause.strerror):
-        cause = cause.__cause__ or cause.__context__
-    reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else type(error).__name__
+    system = _cause(error, OSError)
+    reason = system.strerror if system is not None and system.strerror else type(error).__name__
     return engine_unavailable(f"the engine does not answer: {reason}")
 
 
@@ -193,6 +203,9 @@ def opening() -> Iterator[None]:
     except (exceptions.RedisError, OSError) as error:
         if is_refusal(error):
             raise ValueError("the engine refuses the store's credentials, or one of its commands") from None
+        if tls := _cause(error, ssl.SSLError):
+            reason = getattr(tls, "verify_message", "") or tls.reason or "the handshake failed"
+            raise ValueError(f"no TLS connection to the engine: {reason}") from None
         raise unreachable(error) from error
 
 
