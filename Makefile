@@ -38,6 +38,10 @@ serve: $(READY) ## run a server on the embedded engine
 test: $(READY) ## run every test
 	$(BIN)/pytest -n auto $(ARGS)
 
+.PHONY: range
+range: $(READY) ## install client and store alone, at both ends of what they allow, and try them
+	$(BIN)/pytest -m range tests/range $(ARGS)
+
 .PHONY: lint
 lint: $(READY) ## check style: Python and the contract
 	$(BIN)/ruff check
