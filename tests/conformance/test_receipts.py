@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobwire.v1 import job_pb2, store_pb2
 
-from tests.requests import FAILED, PENDING, READY, claim, complete, heartbeat, ms, release
+from tests.requests import FAILED, PENDING, READY, claim, complete, fail, heartbeat, ms, release
 
 from .bench import Bench, refusal
 
@@ -91,6 +91,16 @@ async def test_a_receipt_in_between_starts_the_count_anew(bench: Bench) -> None:
     assert (await bench.job("a")).undelivered == 0
     await bench.verbs.release(release(claimed))
     assert (await miss(bench)).undelivered == 1
+
+
+async def test_a_failure_without_a_heartbeat_proves_receipt_too(bench: Bench) -> None:
+    bench.needs("inner verbs")
+    await bench.add("a", "q")
+    await miss(bench)
+    await miss(bench)
+    await bench.verbs.fail(fail(await take(bench)))
+    job = await miss(bench)
+    assert (job.undelivered, job.failures, job.losses) == (1, 1, 0)
 
 
 async def test_a_settlement_needs_no_receipt(bench: Bench) -> None:

@@ -833,8 +833,8 @@ class Job(_message.Message):
     worker_id: _builtins.str
     """While RUNNING: who holds the lease. OUTPUT ONLY."""
     undelivered: _builtins.int
-    """How many leases in a row missed their `receipt_timeout`. The third counts as a loss, and the count starts anew.
-    OUTPUT ONLY.
+    """How many leases in a row missed their `receipt_timeout`. The third counts as a loss. Starts anew with that, and with
+    a Heartbeat, Complete or Fail. OUTPUT ONLY.
     """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:

@@ -72,6 +72,7 @@ def settle(step: Step, settlement: store_pb2.Settlement) -> SettleResponse | Sto
 
 
 def _complete(step: Step, record: Record, request: store_pb2.CompleteRequest) -> None:
+    record.job.undelivered = 0  # the worker's word proves that the job had reached it
     record.job.result = request.result
     record.job.ClearField("error")
     step.end(record, job_pb2.JOB_STATUS_SUCCEEDED)
@@ -81,6 +82,7 @@ def _fail(step: Step, record: Record, request: store_pb2.FailRequest) -> None:
     """Rule 8: failures and losses together use up the attempts; the last error stays."""
     job = record.job
     job.failures += 1
+    job.undelivered = 0
     set_error(job, request.error)
     final = request.error.HasField("retryable") and not request.error.retryable
     if not record.cancel_at and (final or job.failures + job.losses >= job.max_attempts):

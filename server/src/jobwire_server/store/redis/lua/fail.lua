@@ -1,6 +1,7 @@
 --- @include lib/lease
 -- Fail: PENDING again while attempts remain and the error allows it, else FAILED; CANCELLED if somebody asked to stop it.
 local function fail(job, item)
+  lease.received(job)
   job.failures = job.failures + 1
   local attempts = lease.record_end(job, "F")
   if job.cancel_at > 0 then

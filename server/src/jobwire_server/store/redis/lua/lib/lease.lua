@@ -50,10 +50,16 @@ function lease.tell_owner(job, replica)
   end
 end
 
+-- The worker's word proves that the job had reached it. (A Release does not: the server sends one for what it could not
+-- deliver.)
+function lease.received(job)
+  job.receipt, job.undelivered = 0, 0
+end
+
 -- Extends the lease from now, not beyond its revocation. A heartbeat is the receipt.
 function lease.extend(job)
   job.heartbeat, job.deadline = now, now + job.lease_ms
-  job.receipt, job.undelivered = 0, 0
+  lease.received(job)
   if job.cancel_at > 0 then
     job.deadline = math.min(job.deadline, job.cancel_at)
   end
