@@ -13,7 +13,7 @@ import pytest
 from jobwire import _feed
 from jobwire._leases import HeldLease
 
-from tests.client.proxy import Proxy
+from tests.proxy import Proxy
 from tests.client.working import ended, receipted, working, working_apart
 from tests.wait import wait_until
 

@@ -1,0 +1,1 @@
+"""Real bug reports from comparable systems, each a test named after it."""
