@@ -13,8 +13,8 @@ import pytest
 from jobwire import _feed
 from jobwire._leases import HeldLease
 
-from tests.proxy import Proxy
 from tests.client.working import ended, receipted, working, working_apart
+from tests.proxy import Proxy
 from tests.wait import wait_until
 
 # Long enough that a busy machine answers a heartbeat within a third of it.

@@ -8,8 +8,8 @@ import jobwire
 from jobwire_server.app import running
 from jobwire_server.store.memory import MemoryStore
 
-from tests.proxy import Proxy
 from tests.client.working import ended, working
+from tests.proxy import Proxy
 from tests.wait import wait_until
 
 
