@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -134,31 +136,101 @@ BINARIES = {"valkey": _valkey, "redis-6.2": _redis_6_2, "redis-7.0": _redis_7_0}
 
 
 class Process:
-    """A server of our own on a unix socket."""
+    """A server of our own on a unix socket, and on a TCP port of the loopback interface when it `keeps` what it has."""
 
-    def __init__(self, binary: Path, directory: Path) -> None:
-        self.url = f"unix://{directory}/engine.sock"
+    def __init__(self, binary: Path, directory: Path, *, keeps: bool = False, options: Sequence[str] = ()) -> None:
+        self.socket_path = f"{directory}/engine.sock"
+        self.port = free_port() if keeps else 0
+        self.url = f"unix://{self.socket_path}"
+        self.directory = directory
         self._log = directory / "engine.log"
-        self._command = [str(binary), "--port", "0", "--unixsocket", f"{directory}/engine.sock", "--save", ""]
-        self._command += ["--appendonly", "no", "--dir", str(directory)]
+        self._command = [str(binary), "--port", str(self.port), "--bind", "127.0.0.1"]
+        self._command += ["--unixsocket", self.socket_path, "--save", "", "--dir", str(directory)]
+        self._command += ["--appendonly", "yes" if keeps else "no", "--appendfsync", "always", *options]
         self.start()
 
-    def start(self) -> None:
-        """Returns when it answers."""
+    @property
+    def tcp_url(self) -> str:
+        """The same engine by TCP."""
+        return f"redis://{self.address}/0"
+
+    @property
+    def address(self) -> str:
+        """Host and port, for a proxy."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs, or of the last one."""
+        return self._running.pid
+
+    def client(self) -> redis.asyncio.Redis:
+        """Raw access."""
+        return redis.asyncio.Redis.from_url(self.url, protocol=2)
+
+    def start(self, *, until_loaded: bool = True) -> None:
+        """Returns when it answers; it may still be loading when that is not waited for."""
         with self._log.open("ab") as log:
             self._running = subprocess.Popen(self._command, stdout=log, stderr=log)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline and self._running.poll() is None:
-            with suppress(redis.ConnectionError), redis.Redis.from_url(self.url) as client:
-                client.ping()
+            try:
+                with redis.Redis.from_url(self.url) as client:
+                    client.ping()
                 return
+            except redis.BusyLoadingError:
+                if not until_loaded:
+                    return
+            except redis.ConnectionError:
+                pass  # not yet
             time.sleep(0.01)
         raise AssertionError(f"the engine did not start: {self._log.read_text()}")
 
     def stop(self) -> None:
-        """Returns when it is gone."""
+        """SIGTERM. Returns when it is gone."""
+        self.resume()
         self._running.terminate()
         self._running.wait(timeout=10)
+
+    def kill(self) -> None:
+        """kill -9. Returns when it is gone."""
+        self._running.kill()
+        self._running.wait(timeout=10)
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stand, nothing is answered."""
+        self._running.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._running.send_signal(signal.SIGCONT)
+
+
+def free_port() -> int:
+    """A port that nobody has just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def durable_engine(*options: str) -> Iterator[Process]:
+    """An engine of the test's own that keeps every write on disk, to be killed, frozen and started again.
+
+    Started with further `options` of its command line. Runs at first.
+    """
+    if ENGINE not in BINARIES:
+        pytest.skip("an engine in a container cannot be killed and started again on the same data and port")
+    # A unix socket's path must be short, so not below pytest's own temporary directory.
+    directory = Path(tempfile.mkdtemp(prefix="jobwire-"))
+    try:
+        process = Process(BINARIES[ENGINE](), directory, keeps=True, options=options)
+        try:
+            yield process
+        finally:
+            process.kill()
+    finally:
+        shutil.rmtree(directory)
 
 
 @contextmanager
