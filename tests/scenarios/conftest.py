@@ -1,5 +1,7 @@
-"""Scenarios of the store's rules run where the conformance suite does."""
+"""Scenarios of the store's rules run where the conformance suite does; races on a fleet of replicas."""
 
 from tests.conformance.conftest import backend, bench
 
-__all__ = ["backend", "bench"]
+from .fleet import fleet
+
+__all__ = ["backend", "bench", "fleet"]
