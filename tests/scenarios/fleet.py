@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 import grpc
 import pytest
@@ -55,11 +56,11 @@ class Fleet:
                 jobs.append(result.response.job)
         return jobs
 
-    async def add(self, job_id: str, queue: str, **fields: object) -> None:
+    async def add(self, job_id: str, queue: str, **fields: Any) -> None:
         """Creates a job that must be new."""
         await self.add_all([create(job_id, queue, **fields)])
 
-    async def take(self, queue: str, **fields: object) -> store_pb2.ClaimedJob:
+    async def take(self, queue: str, **fields: Any) -> store_pb2.ClaimedJob:
         """The next job of a queue; there must be one."""
         [claimed] = (await self.next().claim(claim(queue, **fields))).jobs
         return claimed

@@ -151,9 +151,9 @@ async def test_a10_a_poison_pill_is_delivered_as_often_as_its_attempts_allow(ben
     deliveries: dict[str, int] = {}
     for _ in range(4):
         while jobs := await bench.claim("q", max_jobs=100):
-            for job in jobs:
-                deliveries[job.job.id] = deliveries.get(job.job.id, 0) + 1
-            await settle_all(bench, [job for job in jobs if job.job.id.startswith("good")])
+            for claimed in jobs:
+                deliveries[claimed.job.id] = deliveries.get(claimed.job.id, 0) + 1
+            await settle_all(bench, [claimed for claimed in jobs if claimed.job.id.startswith("good")])
         await lapse(bench, 5)
     assert {name: number for name, number in deliveries.items() if number != 1} == {
         f"poison{number}": 3 for number in range(poison)
@@ -177,12 +177,12 @@ async def test_a11_losses_and_failures_share_one_budget_in_every_order(bench: Be
     for attempt in range(5):
         jobs = await bench.claim("q", max_jobs=100)
         assert len(jobs) == len(requests), "no job is dead before its limit"
-        for job in jobs:
-            order = job.job.id
+        for claimed in jobs:
+            order = claimed.job.id
             if attempt == len(order):
-                await bench.verbs.complete(complete(job))
+                await bench.verbs.complete(complete(claimed))
             elif order[attempt] == "F":
-                answer = await bench.verbs.fail(fail(job, f"failure {attempt}"))
+                answer = await bench.verbs.fail(fail(claimed, f"failure {attempt}"))
                 assert answer.status == (FAILED if attempt == 4 else PENDING)
         await lapse(bench, 2)
     assert await bench.claim("q") == []
