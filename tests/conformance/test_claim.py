@@ -205,3 +205,11 @@ async def test_more_jobs_than_one_script_takes(bench: Bench) -> None:
     claimed = await bench.claim("q", max_jobs=599)
     assert len({job.job.id for job in claimed}) == len({job.lease_token for job in claimed}) == 599
     assert len(await bench.claim("q", max_jobs=10)) == 1
+
+
+async def test_claims_side_by_side_each_look_at_every_partition(bench: Bench) -> None:
+    queues = [f"q{number}" for number in range(40)]
+    for queue in queues:
+        await bench.add(queue, queue)
+    found = await asyncio.gather(*(bench.claim_ids(queue) for queue in queues))
+    assert found == [[queue] for queue in queues]

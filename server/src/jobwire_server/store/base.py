@@ -199,10 +199,11 @@ class Store(Backend):
         validation.check_claim(request)
         wanted = request.max_jobs or 1
         answer = store_pb2.ClaimResponse()
-        self._next_partition = (self._next_partition + 1) % self.partitions
+        # Kept apart from the attribute, which other claims move on while this one waits: none is passed over.
+        first = self._next_partition = (self._next_partition + 1) % self.partitions
         left = limits.ANSWER_BYTES
         for step in range(self.partitions):
-            partition = (self._next_partition + step) % self.partitions
+            partition = (first + step) % self.partitions
             more = True
             while more and len(answer.jobs) < wanted and left >= limits.ANSWER_BYTES // 2:
                 try:
