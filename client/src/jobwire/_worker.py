@@ -110,6 +110,8 @@ class Worker:
         self._slots = asyncio.Semaphore(concurrency)
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
+        self._drained = False
+        """The stream has ended for good."""
 
     def handler(self, kind: str | None = None) -> Callable[[AnyHandler], AnyHandler]:
         """Registers the decorated function for jobs of `kind`; without a kind, for all that have no other handler.
@@ -194,6 +196,8 @@ class Worker:
 
     async def _drain(self, grace: float) -> None:
         """Gives back what has not begun, waits for the rest, then gives that back too."""
+        # Not while the stream is open: it would bring the same jobs again, as long as they are given back.
+        self._drained = True
         for run in list(self._runs.values()):
             if not run.begun:
                 run.give_back()
@@ -231,7 +235,7 @@ class Worker:
         task = run.start(self._client, self._handle)
         self._tasks.add(task)
         task.add_done_callback(functools.partial(self._ended, run))
-        if self._stopping.is_set():
+        if self._drained:
             run.give_back()
 
     def _ended(self, run: Run, task: asyncio.Task[None]) -> None:
@@ -260,6 +264,8 @@ class Worker:
         async with self._slots:
             if time.monotonic() >= run.lease.deadline:
                 raise Release  # this process stood still, and the keeper is about to find out
+            if self._stopping.is_set():
+                await asyncio.Event().wait()  # nothing begins any more; it is given back when the stream has ended
             run.begun = True
             handler = self._handlers.get(run.job.kind) or self._handlers.get(None)
             if handler is None:
