@@ -91,7 +91,7 @@ def test_other_targets(target: str) -> None:
     assert not is_local(target)
 
 
-async def test_a_proxy_in_the_environment_is_not_asked_for_loopback(
+async def test_e17_a_proxy_in_the_environment_is_not_asked_for_loopback(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):

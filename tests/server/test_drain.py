@@ -101,7 +101,7 @@ async def test_what_a_stream_held_can_be_settled_through_another_replica(store: 
             await stub.Complete(complete(job))
 
 
-async def test_a_port_that_is_taken_is_not_shared(store: Probe) -> None:
+async def test_e14_a_port_that_is_taken_is_not_shared(store: Probe) -> None:
     async with running(store) as server:
         with pytest.raises(StartError, match="cannot listen"):
             async with running(store.beside(), address=server.address):

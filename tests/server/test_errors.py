@@ -124,7 +124,7 @@ async def test_admin_is_served(channel: grpc.aio.Channel, store: Probe) -> None:
     assert (await stub.GetQueue(admin_pb2.GetQueueRequest(ref=ref))).queue.stats.ready == 1
 
 
-async def test_the_server_has_a_deadline_of_its_own(store: Probe, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_e19_the_server_has_a_deadline_of_its_own(store: Probe, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "CALL_SECONDS", 0.2)
     store.gate.clear()
     began = time.monotonic()
@@ -137,7 +137,7 @@ async def test_the_server_has_a_deadline_of_its_own(store: Probe, stub: Stub, mo
     store.gate.set()
 
 
-async def test_a_handler_ends_at_its_callers_deadline(store: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_e19_a_handler_ends_at_its_callers_deadline(store: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = asyncio.Event()
 
     async def hang(request: store_pb2.ExistsRequest) -> store_pb2.ExistsResponse:

@@ -129,7 +129,7 @@ async def test_replicas_wake_each_other(url: str) -> None:
         call.cancel()
 
 
-async def test_a_port_that_is_taken_ends_the_process_with_one_line(url: str) -> None:
+async def test_e14_a_port_that_is_taken_ends_the_process_with_one_line(url: str) -> None:
     async with server(url) as process:
         second = await asyncio.create_subprocess_exec(
             COMMAND, "serve", "--store-url", url, "--listen", process.address, stderr=asyncio.subprocess.PIPE

@@ -29,7 +29,7 @@ def raw(channel: grpc.aio.Channel) -> Any:
 
 @pytest.mark.parametrize("method", ["Store/Create", "Store/Get", "Store/BatchSettle", "Store/Watch", "Admin/GetQueue"])
 @pytest.mark.parametrize("data", GARBAGE)
-async def test_bytes_that_do_not_parse_are_an_invalid_argument(store: Probe, method: str, data: bytes) -> None:
+async def test_e22_bytes_that_do_not_parse_are_an_invalid_argument(store: Probe, method: str, data: bytes) -> None:
     async with running(store) as server, grpc.aio.insecure_channel(server.address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await raw(channel).unary_unary(f"/jobwire.v1.{method}")(data)
@@ -38,7 +38,7 @@ async def test_bytes_that_do_not_parse_are_an_invalid_argument(store: Probe, met
         assert set(error.fields) == {"request"}
 
 
-async def test_garbage_on_a_stream_ends_it_alone(store: Probe) -> None:
+async def test_e22_garbage_on_a_stream_ends_it_alone(store: Probe) -> None:
     async with running(store) as server, grpc.aio.insecure_channel(server.address) as channel:
         call = raw(channel).unary_stream("/jobwire.v1.Store/ClaimStream")(b"\xff\xff\xff")
         assert await call.code() == grpc.StatusCode.INVALID_ARGUMENT

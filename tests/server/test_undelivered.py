@@ -52,7 +52,7 @@ async def given_back(store: Probe, job_id: str) -> None:
     await wait_until(is_back)
 
 
-async def test_a_failed_write_gives_back(store: Probe, dispatch: Dispatch) -> None:
+async def test_a19_a_failed_write_gives_back(store: Probe, dispatch: Dispatch) -> None:
     await store.create(create("a", "q"))
     with pytest.raises(ConnectionError):
         await dispatch.claim_stream(stream_request("q"), Client(fails=True).write)
