@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from jobwire_server.app import running
 from jobwire_server.store.redis import RedisStore
 
 from tests.conformance.grpc_store import GrpcStore
 from tests.engines import Engine
 from tests.proxy import Proxy
+from tests.wait import wait_until
 
 
 @asynccontextmanager
@@ -68,3 +70,36 @@ async def forget_scripts(engine: Engine) -> None:
     """SCRIPT FLUSH."""
     async with engine.client() as client:
         await client.script_flush()
+
+
+class HealthWatch:
+    """What `grpc.health.v1` says of the store's service."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = health_pb2_grpc.HealthStub(channel)
+
+    async def check(self) -> bool:
+        """Whether it is SERVING, by Check."""
+        answer = await self._stub.Check(health_pb2.HealthCheckRequest(service="jobwire.v1.Store"))
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    async def becomes(self, serving: bool, within: float) -> None:
+        """Waits for it by Check."""
+
+        async def is_so() -> bool:
+            return await self.check() is serving
+
+        await wait_until(is_so, within)
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
+        """Watch: each call answers the next state that the server tells of."""
+        call = self._stub.Watch(health_pb2.HealthCheckRequest(service="jobwire.v1.Store"))
+
+        async def told() -> bool:
+            return bool((await call.read()).status == health_pb2.HealthCheckResponse.SERVING)
+
+        try:
+            yield told
+        finally:
+            call.cancel()
