@@ -74,17 +74,6 @@ class Fleet:
         assert [job.id for job in jobs] == list(ids)
         return jobs
 
-    async def sweep(self) -> list[str]:
-        """Everything that time does by now; the ids of jobs whose leases ran out."""
-        lost = []
-        for partition in range(self.stores[0].partitions):
-            more = True
-            while more:
-                swept = await self.stores[0].sweep(partition)
-                lost += [job_id for _, job_id in swept.reclaimed]
-                more = swept.more
-        return lost
-
     @contextlib.asynccontextmanager
     async def sweeping(self, every: float) -> AsyncIterator[None]:
         """Every replica sweeps every partition, all the time."""
