@@ -153,3 +153,23 @@ async def test_a_job_that_is_lost_before_it_begins_does_not_begin(
         await wait_until(lambda: "b" not in worker._runs)
         begun.go_on.set()
         await wait_until(lambda: begun.ids == ["a", "c"])
+
+
+async def test_with_a_short_lease_a_job_that_may_be_too_old_waits_for_its_receipt(
+    server: Server, scripted_client: jobwire.Client
+) -> None:
+    """A worker frozen for longer than its lease, but not than keepalives allow, cannot tell: it asks first."""
+    worker = jobwire.Worker(scripted_client, queues="q", lease_duration=1)
+    begun = Begun(worker)
+    begun.go_on.set()
+    server.lost.add("old")
+    async with working(worker):
+        server.send("first")
+        await wait_until(lambda: begun.ids == ["first"])
+        await asyncio.sleep(0.7)  # silence: anything read now may be that old
+        server.send("old")
+        await wait_until(lambda: server.receipts().count("old") == 1)
+        await wait_until(lambda: not worker._runs)
+        server.send("new")
+        await wait_until(lambda: "new" in begun.ids)
+    assert begun.ids == ["first", "new"]

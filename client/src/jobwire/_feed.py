@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 import uuid
@@ -63,6 +64,8 @@ class Feed:
         self._request.CopyFrom(request)
         self._request.session_id = uuid.uuid4().hex
         self._request.keepalive_interval.FromNanoseconds(int(_KEEPALIVE_SECONDS * 1e9))
+        # A job lives this long at least before the server gives it to another worker; 0: as long as its lease, unknown.
+        self._receipt_timeout = request.receipt_timeout.ToNanoseconds() / 1e9 or math.inf
         self._keeper = keeper
         self._deliver = deliver
         self._cancel = cancel
@@ -151,10 +154,11 @@ class Feed:
         """Whether the message that was read just now may have been long on its way.
 
         Usually it is read as it arrives. But when nothing was heard for longer than keepalives allow, something stood
-        still, perhaps this process, and so what is read now, and for a moment after, may be old.
+        still, perhaps this process, and so what is read now, and for a moment after, may be old. Where receipts are due
+        sooner than keepalives (a short lease), it may be too old after any pause that is nearly as long.
         """
         now = time.monotonic()
-        if now - self._heard > self._keepalive + _SLACK_SECONDS:
+        if now - self._heard > min(self._keepalive + _SLACK_SECONDS, self._receipt_timeout / 2):
             self._doubtful_until = now + _DOUBT_SECONDS
         self._heard = now
         return now < self._doubtful_until
