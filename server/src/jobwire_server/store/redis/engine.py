@@ -206,6 +206,8 @@ def opening() -> Iterator[None]:
         if tls := _cause(error, ssl.SSLError):
             reason = getattr(tls, "verify_message", "") or tls.reason or "the handshake failed"
             raise ValueError(f"no TLS connection to the engine: {reason}") from None
+        if isinstance(error, exceptions.OutOfMemoryError):
+            raise engine_unavailable("the engine is out of memory, and the store is not set up in it yet") from error
         raise unreachable(error) from error
 
 

@@ -18,10 +18,13 @@ async def agree_on_partitions(client: Redis, prefix: str, partitions: int | None
     if partitions is not None and not 1 <= partitions <= PARTITIONS_MAX:
         raise ValueError(f"partitions must be between 1 and {PARTITIONS_MAX}")
     key = f"{prefix}:meta"
-    # HSETNX, so that of two first comers one wins and both agree.
-    await client.hsetnx(key, "schema", str(SCHEMA))
-    await client.hsetnx(key, "partitions", str(partitions or 1))
     values = await client.hmget(key, ["schema", "partitions"])
+    # An engine that is full or read-only refuses a write even where there is nothing to change.
+    if None in values:
+        # HSETNX, so that of two first comers one wins and both agree.
+        await client.hsetnx(key, "schema", str(SCHEMA))
+        await client.hsetnx(key, "partitions", str(partitions or 1))
+        values = await client.hmget(key, ["schema", "partitions"])
     schema, agreed = (int(value or 0) for value in values)
     if schema != SCHEMA:
         raise ValueError(f"the engine holds schema {schema}; this release reads {SCHEMA}")
