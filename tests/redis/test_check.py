@@ -38,7 +38,7 @@ async def test_the_engine_is_named(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru"])
-async def test_an_eviction_policy_is_named(engine: Engine, settings: dict[str, str], policy: str) -> None:
+async def test_d10_an_eviction_policy_is_named(engine: Engine, settings: dict[str, str], policy: str) -> None:
     async with engine.client() as client:
         await client.config_set("maxmemory-policy", policy)
         _, warnings = await opened(engine)
@@ -54,7 +54,7 @@ async def test_an_engine_that_keeps_nothing_is_told(engine: Engine, settings: di
         assert (await opened(engine))[1] == []
 
 
-async def test_a_user_with_only_what_is_needed_works_and_is_told_what_is_not_known(engine: Engine) -> None:
+async def test_d10_a_user_with_only_what_is_needed_works_and_is_told_what_is_not_known(engine: Engine) -> None:
     """The commands that docs/operations.md lists, on our keys and channels alone."""
     await engine.flush()
     commands = (
