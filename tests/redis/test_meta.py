@@ -9,6 +9,7 @@ from jobwire.v1 import job_pb2
 from jobwire_server.store.errors import StoreError
 from jobwire_server.store.redis import RedisStore
 
+from tests.conformance.bench import refusal
 from tests.engines import Engine
 
 
@@ -47,6 +48,30 @@ async def test_another_prefix_is_another_deployment(engine: Engine) -> None:
     assert (one.partitions, other.partitions) == (2, 4)
     await one.close()
     await other.close()
+
+
+async def test_a_running_replica_puts_back_what_the_engine_lost(engine: Engine) -> None:
+    """It was evicted, or the engine came back empty: who starts next must not take another number of partitions."""
+    running = await RedisStore.connect(engine.url, partitions=16)
+    await engine.flush()
+    await running.ping()
+    next_one = await RedisStore.connect(engine.url)
+    assert next_one.partitions == 16
+    await running.close()
+    await next_one.close()
+
+
+async def test_a_replica_that_is_alone_with_its_number_is_not_well(engine: Engine) -> None:
+    """Another one was quicker after the engine had come back empty: neither would find the other's jobs."""
+    running = await RedisStore.connect(engine.url, partitions=16)
+    await engine.flush()
+    quicker = await RedisStore.connect(engine.url, partitions=4)
+    error = await refusal(running.ping())
+    assert error.reason == job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE
+    assert "holds 4 partitions, not 16" in error.message
+    await quicker.ping()
+    await running.close()
+    await quicker.close()
 
 
 async def test_an_unknown_schema_is_refused(engine: Engine) -> None:

@@ -211,6 +211,15 @@ def opening() -> Iterator[None]:
         raise unreachable(error) from error
 
 
+@contextlib.contextmanager
+def asking() -> Iterator[None]:
+    """Turns what a command outside of scripts meets into what `Engine.run` would raise."""
+    try:
+        yield
+    except (exceptions.RedisError, OSError) as error:
+        raise _as_store_error(error) from error
+
+
 def _fail(calls: list[_Call], error: Exception) -> None:
     for call in calls:
         if not call.answer.done():

@@ -14,6 +14,7 @@ from jobwire_server.store.errors import (
     EXPIRED,
     LEASE_EXPIRED,
     StoreError,
+    engine_unavailable,
     etag_mismatch,
     illegal_transition,
     invalid,
@@ -40,7 +41,7 @@ from .codec import (
     update_args,
     wish_args,
 )
-from .engine import Argument, Engine, opening
+from .engine import Argument, Engine, asking, opening
 from .meta import agree_on_partitions
 from .notices import notices
 from .record import STATUS, decode
@@ -276,8 +277,17 @@ class RedisStore(Store):
     # -- the engine itself -------------------------------------------------------------------------------------------
 
     async def ping(self) -> None:
-        """As `Store.ping`, on partition 0."""
+        """As `Store.ping`, on partition 0.
+
+        Also puts back what the engine says about the deployment, should it have lost it (evicted, or started again
+        empty): a replica that started then would take another number of partitions, and neither find the other's jobs.
+        """
         await self._run(0, scripts.PING)
+        with asking():
+            try:
+                await agree_on_partitions(self._engine.client, self._prefix, self.partitions)
+            except ValueError as error:
+                raise engine_unavailable(str(error)) from None
 
     def notices(self) -> AsyncGenerator[Notice, None]:
         """As `Store.notices`, from a pub/sub connection of its own."""
