@@ -9,7 +9,6 @@ from jobwire_server.store import limits
 from tests.conformance.bench import Bench, refusal
 from tests.requests import (
     FAILED,
-    PENDING,
     RUNNING,
     SUCCEEDED,
     claim,
@@ -67,7 +66,6 @@ async def test_b14_bytes_are_the_same_on_every_path(bench: Bench) -> None:
             else:
                 bench.clock.advance(2)
             await bench.sweep()
-        claimed = await bench.take("q") if (await bench.job(job_id)).status == PENDING else claimed
         job = await bench.job(job_id)
         assert (job.status, job.payload) == (FAILED, content), "dead, and still the same"
         for after in ("there", "changed"):
@@ -108,9 +106,9 @@ async def test_b14_numbers_are_exact(bench: Bench) -> None:
 
 
 async def test_b16_odd_texts_in_results_and_errors_settle_the_job(bench: Bench) -> None:
-    """A result or error that the store would not take left the job running, and its caller waiting for an hour (unstract
-    PR 2289, kestra #10326, awa #85, django-celery-results #82, console PR 3898). Here any text is taken and comes back
-    as it was.
+    """A result or error that the store would not take left the job running, and its caller waiting for an hour
+    (unstract PR 2289, kestra #10326, awa #85, django-celery-results #82, console PR 3898). Here any text is taken and
+    comes back as it was.
     """
     await bench.add("a", "q")
     await bench.verbs.fail(fail(await bench.take("q"), ODD, stack=ODD[::-1], code="C\u202e", type="\U0001f9ea"))
@@ -126,8 +124,8 @@ async def test_b16_odd_texts_in_results_and_errors_settle_the_job(bench: Bench) 
 
 
 async def test_b16_a_long_traceback_is_cut_not_refused(bench: Bench) -> None:
-    """The same reports (unstract PR 2289): megabytes of traceback, cut to the documented 16 KiB between characters. Over
-    gRPC no message may pass 4 MiB.
+    """The same reports (unstract PR 2289): megabytes of traceback, cut to the documented 16 KiB between characters.
+    Over gRPC no message may pass 4 MiB.
     """
     size = 5_000_000 if bench.level == "store" else 4_000_000
     await bench.add("a", "q")

@@ -58,9 +58,9 @@ ENDS = pytest.mark.parametrize("end", [_complete, _fail, _die, _expire, _cancel,
 
 @ENDS
 async def test_b06_a_key_lives_as_long_as_it_promises_however_the_job_ended(bench: Bench, end: End) -> None:
-    """A key was given back only on success, or by one path and not another, so that after a failure, a delete or a crash
-    the next job was refused until some time limit passed (asynq #275, #629 and #1055, bullmq #4311 and #3765, arq #432,
-    #167 and #531).
+    """A key was given back only on success, or by one path and not another, so that after a failure, a delete or a
+    crash the next job was refused until some time limit passed (asynq #275, #629 and #1055, bullmq #4311 and #3765, arq
+    #432, #167 and #531).
 
     Where the scenario asks that the end of a job frees its key, it speaks of scope LIVE, which joins when that scope is
     served. By the design's rule 11 a key of scope WINDOW names its first job until the later of `ttl` after the end and
