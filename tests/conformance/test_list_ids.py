@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from jobwire.v1 import store_pb2
 
-from tests.requests import complete
+from tests.requests import complete, create
 
 from .bench import Bench, refusal
 
@@ -48,6 +48,22 @@ async def test_deleted_and_expired_jobs_are_left_out(bench: Bench) -> None:
     assert await ids(bench) == ["d"]
     await bench.sweep()
     assert await ids(bench) == ["d"]
+
+
+async def test_any_number_of_expired_and_lost_jobs_may_stand_before(bench: Bench) -> None:
+    old = bench.ids("old", 3)
+    for job_id in old:
+        await bench.add(job_id)
+        bench.clock.advance(1)
+    over = bench.ids("over", 2_300 if bench.store.partitions == 1 else 20)
+    for start in range(0, len(over), 1_000):
+        requests = [create(job_id, ttl=5) for job_id in over[start : start + 1_000]]
+        await bench.verbs.batch_create(store_pb2.BatchCreateRequest(requests=requests))
+    await bench.lose(over[-1])
+    assert len(await ids(bench, limit=1_000)) == min(len(over) + 2, 1_000)
+    bench.clock.advance(5)
+    assert await ids(bench, limit=2) == [old[2], old[1]]
+    assert await ids(bench, limit=1_000) == [old[2], old[1], old[0]]
 
 
 async def test_limit_is_checked(bench: Bench) -> None:

@@ -150,8 +150,17 @@ class RedisStore(Store):
         return bool(await self._run(partition, scripts.EXISTS, namespace, job_id))
 
     async def _list_ids(self, partition: int, namespace: str, limit: int) -> list[tuple[int, str]]:
-        answer = await self._run(partition, scripts.LIST_IDS, namespace, limit)
-        return [(int(create_time), job_id.decode()) for create_time, job_id in pairs(answer)]
+        found: list[tuple[int, str]] = []
+        created, after = 0, ""
+        while True:
+            # Any number of expired or lost jobs may stand before those to be listed: a slice of them per script.
+            last, *answer = await self._run(
+                partition, scripts.LIST_IDS, namespace, created, after, limit - len(found), limits.PAGE_MAX
+            )
+            found += [(int(create_time), job_id.decode()) for create_time, job_id in pairs(answer)]
+            if not last or len(found) == limit:
+                return found
+            created, after = int(last[0]), last[1].decode()
 
     async def _list_children(
         self, partition: int, namespace: str, parent_id: str, after: tuple[int, str], limit: int, full: bool
