@@ -14,7 +14,7 @@ from math import inf
 from jobwire.v1 import job_pb2
 from jobwire_server.store.times import timestamp_ms
 
-from .recorder import Call, Event, Outcome
+from .recorder import Call, Event, Outcome, answered
 
 SUCCEEDED, FAILED, CANCELLED = (
     job_pb2.JOB_STATUS_SUCCEEDED,
@@ -29,7 +29,7 @@ SLACK_SECONDS = 0.05
 def check(events: Sequence[Event], records: Mapping[str, job_pb2.Job]) -> list[str]:
     """The violations, as sentences. `records`: every job that exists at the end, when nothing is left to do."""
     by_job: dict[str, list[Event]] = defaultdict(list)
-    for event in events:
+    for event in answered(events):
         by_job[event.job].append(event)
     found: list[str] = []
     for job in sorted({*by_job, *records}):

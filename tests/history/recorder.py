@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from pathlib import Path
 class Outcome(StrEnum):
     """How a call went, as far as its caller can tell."""
 
+    SENT = "sent"
+    """Written before the call is sent, by callers that may be killed. Its answer, if there is one, is another event."""
     OK = "ok"
     REFUSED = "refused"
     """It was not carried out, for certain."""
@@ -74,12 +76,50 @@ class Recorder:
         os.write(self._file, (json.dumps(asdict(event)) + "\n").encode())
 
 
+class Journal:
+    """A recorder's file, read while it is being written: each event once, so that long runs stay cheap to follow."""
+
+    def __init__(self, path: Path) -> None:
+        self.events: list[Event] = []
+        """What was read so far, in the order in which it was written."""
+        self._path = path
+        self._read = 0
+
+    def follow(self) -> list[Event]:
+        """Reads on; the events that are new. A line that its writer has not ended yet stays for later."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            lines, newline, _ = file.read().rpartition(b"\n")
+        self._read += len(lines) + len(newline)
+        new = [_event(line) for line in lines.splitlines()]
+        self.events += new
+        return new
+
+
 def read(paths: Iterable[Path]) -> list[Event]:
     """The events of all files, in the order in which they ended."""
-    events = []
-    for path in paths:
-        for line in path.read_text().splitlines() if path.exists() else ():
-            fields = json.loads(line)
-            fields["call"], fields["outcome"] = Call(fields["call"]), Outcome(fields["outcome"])
-            events.append(Event(**fields))
+    events = [event for path in paths for event in Journal(path).follow()]
     return sorted(events, key=lambda event: event.ended)
+
+
+def answered(events: Iterable[Event]) -> list[Event]:
+    """Without those that were SENT: of each its answer, or else UNKNOWN, as its caller died before it heard."""
+    events = list(events)
+    known = {_name(event) for event in events if event.outcome is not Outcome.SENT}
+    return [
+        replace(event, outcome=Outcome.UNKNOWN) if event.outcome is Outcome.SENT else event
+        for event in events
+        if event.outcome is not Outcome.SENT or _name(event) not in known
+    ]
+
+
+def _name(event: Event) -> tuple[str, Call, str, str, float]:
+    return event.client, event.call, event.job, event.token, event.began
+
+
+def _event(line: bytes) -> Event:
+    fields = json.loads(line)
+    fields["call"], fields["outcome"] = Call(fields["call"]), Outcome(fields["outcome"])
+    return Event(**fields)

@@ -9,7 +9,7 @@ import pytest
 from jobwire.v1 import job_pb2
 
 from .checker import CANCELLED, FAILED, SUCCEEDED, check
-from .recorder import Call, Event, Outcome, Recorder, read
+from .recorder import Call, Event, Journal, Outcome, Recorder, read
 
 
 def event(call: Call, at: float, **fields: object) -> Event:
@@ -58,6 +58,11 @@ GOOD = {
     ),
     "unknown create that took effect": ([unknown(CREATE), FIRST, DONE], record(result=b"r")),
     "unknown create that did not": ([unknown(CREATE)], None),
+    "killed while its failure was on the way": (
+        [CREATE, FIRST, event(Call.FAIL, 2, token="t1", outcome=Outcome.SENT),
+         dataclasses.replace(SECOND, began=2.5, ended=2.6), DONE_2],
+        record(result=b"r", attempt=2, failures=1),
+    ),
     "deleted": ([CREATE, event(Call.DELETE, 1)], None),
     "failed for good": (
         [CREATE, FIRST, event(Call.FAIL, 2, token="t1", final=True)], record(FAILED, failures=1, max_attempts=1),
@@ -117,6 +122,11 @@ BAD = {
         [CREATE, FIRST, event(Call.FAIL, 2, token="t1"), SECOND, DONE_2], record(result=b"r", attempt=2), "1 failures",
     ),
     "a failure invented": ([CREATE, FIRST, DONE], record(result=b"r", failures=1), "the record counts 1"),
+    "a failure that was refused, but counted": (
+        [CREATE, FIRST, event(Call.FAIL, 2, token="t1", outcome=Outcome.SENT),
+         event(Call.FAIL, 2, token="t1", outcome=Outcome.REFUSED), SECOND, DONE_2],
+        record(result=b"r", attempt=2, failures=1), "the record counts 1",
+    ),
     "beyond the limit": (
         [CREATE, FIRST, event(Call.FAIL, 2, token="t1")], record(FAILED, failures=1, losses=5), "of at most 5",
     ),
@@ -141,3 +151,19 @@ def test_what_is_recorded_is_read_back(tmp_path: Path) -> None:
         (Call.DELIVERED, "w2", Outcome.OK),
         (Call.COMPLETE, "w1", Outcome.UNKNOWN),
     ]
+
+
+def test_a_history_is_followed_while_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "1"
+    journal = Journal(path)
+    assert journal.follow() == []
+    recorder = Recorder(path, "w1")
+    recorder.write(Call.CREATE, "a", 0.0)
+    assert [event.job for event in journal.follow()] == ["a"]
+    recorder.write(Call.CREATE, "b", 0.0)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    assert journal.follow() == []
+    path.write_bytes(whole)
+    assert [event.job for event in journal.follow()] == ["b"]
+    assert [event.job for event in journal.events] == ["a", "b"]
