@@ -57,6 +57,9 @@ def foreseen(raised: BaseException, method: str) -> StoreError:
         case asyncio.CancelledError() if not _is_cancelled():
             # An inner task was cancelled, not this call: without a status the caller would wait for ever.
             _log.error("bug", method=method, error="cancelled from within")
+        case grpc.aio.InternalError():
+            # A message could not be sent, which is no bug: the call is over, and nobody is there to be answered.
+            _log.info("client gone", method=method)
         case Exception():
             _log.error("bug", method=method, exc_info=raised)
         case _:
