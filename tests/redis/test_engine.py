@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+import uvloop
 from jobwire.v1 import job_pb2, store_pb2
 from jobwire_server.store.errors import StoreError
 from jobwire_server.store.redis import RedisStore, scripts
@@ -15,6 +16,7 @@ from redis import exceptions
 from tests.clock import Clock
 from tests.conformance.bench import refusal
 from tests.engines import Engine
+from tests.proxy import Proxy
 from tests.requests import claim, complete, create, fail, heartbeat, release, update
 
 
@@ -182,3 +184,24 @@ async def test_a_read_only_engine_is_unavailable_and_comes_back(store: RedisStor
             await client.replicaof("NO", "ONE")
     assert error.reason == job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE
     await store.create(create("a"))
+
+
+def test_a_connection_that_is_reset_at_any_moment_is_no_bug(engine: Engine) -> None:
+    """On uvloop, as servers run: it closes such a connection under whoever is about to write."""
+
+    async def reset_again_and_again() -> None:
+        async with Proxy.before(engine.url.removeprefix("unix://")) as proxy:
+            store = await RedisStore.connect(f"redis://{proxy.address}/0")
+            for step in range(100):
+                asking = [asyncio.create_task(store.exists(store_pb2.ExistsRequest(id="a"))) for _ in range(2)]
+                asking.append(asyncio.create_task(store.ping()))  # type: ignore[arg-type]
+                await asyncio.sleep(step / 50_000)
+                proxy.reset()
+                for answer in await asyncio.gather(*asking, return_exceptions=True):
+                    assert not isinstance(answer, BaseException) or isinstance(answer, StoreError), repr(answer)
+            await store.close()
+
+    if not engine.can_stop:
+        pytest.skip("an engine in a container has no unix socket")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(reset_again_and_again())

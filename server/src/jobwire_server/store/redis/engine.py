@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from jobwire.v1 import job_pb2
 from redis import exceptions
 from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -67,12 +68,36 @@ def client_options(url: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def new_client(url: str, max_connections: int, **more: Any) -> Redis:
+    """A client with our options, whose connections say so when they were closed."""
+    client: Redis = Redis.from_url(url, max_connections=max_connections, **client_options(url, **more))
+    pool = client.connection_pool
+    kind = pool.connection_class
+    pool.connection_class = type(kind.__name__, (_Connection, kind), {})
+    return client
+
+
+class _Connection(AbstractConnection):
+    """To be put before a kind of connection. uvloop closes a connection that the other end has reset at once, and then
+    raises its own sort of error at whoever writes to it, which redis-py takes for a bug.
+    """
+
+    async def send_packed_command(self, *args: Any, **kwargs: Any) -> None:
+        """As it is, but for the error."""
+        try:
+            await super().send_packed_command(*args, **kwargs)
+        except RuntimeError as error:
+            if "closed" in str(error):
+                raise exceptions.ConnectionError("the connection was closed") from error
+            raise
+
+
 def _client(url: str) -> Redis:
     parts = urlsplit(url)
     if parts.scheme != "unix" and not parts.path.strip("/").isdigit() and parts.path.strip("/"):
         raise ValueError(f"the engine URL's database must be a number, not {parts.path.strip('/')!r}")
     try:
-        client = Redis.from_url(url, max_connections=4, **client_options(url))
+        client = new_client(url, 4)
         client.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # options are looked at only here
     except ValueError:
         # Without the parser's own words: they may quote a piece of the password.

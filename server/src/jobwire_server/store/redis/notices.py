@@ -7,12 +7,11 @@ import random
 from collections.abc import AsyncGenerator
 
 from redis import exceptions
-from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
 from jobwire_server.store.types import Notice, NoticeKind
 
-from .engine import client_options
+from .engine import new_client
 
 # A connection that gave no sign for this long, although it was asked for one in the middle, is given up.
 _SILENCE_S = 10.0
@@ -22,7 +21,7 @@ _PAUSE_MAX_S = 1.0
 async def notices(url: str, channel: str) -> AsyncGenerator[Notice, None]:
     """Notices without end: subscribes, and again, with jitter, whenever the connection is lost."""
     # No socket timeout: silence is normal here, and `_read` has its own way to notice a dead connection.
-    client: Redis = Redis.from_url(url, max_connections=2, **client_options(url, socket_timeout=None))
+    client = new_client(url, 2, socket_timeout=None)
     try:
         while True:
             pubsub = client.pubsub()
