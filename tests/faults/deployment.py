@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -34,11 +34,14 @@ def seeded() -> random.Random:
 class Deployment:
     """Made by `deployment`."""
 
-    def __init__(self, folder: Path, engine: Process, servers: list[Server], workers: Workers) -> None:
+    def __init__(
+        self, folder: Path, engine: Process, servers: list[Server], workers: Workers, proxies: list[Proxy]
+    ) -> None:
         self.folder = folder
         self.engine = engine
         self.servers = servers
         self.workers = workers
+        self.proxies = proxies
         self.submitted = folder / "submitted.history"
         """What its submitters do and hear."""
 
@@ -85,22 +88,22 @@ async def deployment(
     pause: float = 0.05,
     lease: float = 2.0,
     concurrency: int = 8,
-    engine_delay: float = 0.0,
+    proxied_engine: bool = False,
     flags: tuple[str, ...] = (),
 ) -> AsyncIterator[Deployment]:
     """One engine whose every write reaches the disk, `servers` on it, and `workers` that know all servers.
 
-    With `engine_delay` bytes between servers and engine take so long each way.
+    With `proxied_engine` the way from servers to engine is `Deployment.proxies[0]`.
     """
     async with AsyncExitStack() as later:
         stack = later.enter_context(ExitStack())
         engine = stack.enter_context(durable_engine())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jobwire-")))
         url = engine.url
-        if engine_delay:
-            proxy = await later.enter_async_context(Proxy.before(engine.socket_path))
-            proxy.delay_seconds = engine_delay
-            url = f"redis://{proxy.address}/0"
+        proxies = []
+        if proxied_engine:
+            proxies = [await later.enter_async_context(Proxy.before(engine.socket_path))]
+            url = f"redis://{proxies[0].address}/0"
         running = [Server(folder, free_port(), *flags, store_url=url) for _ in range(servers)]
         for server in running:
             stack.callback(_end, server)
@@ -110,18 +113,18 @@ async def deployment(
             crew.target = target(running, number % servers)
             crew.start_another()
         try:
-            yield Deployment(folder, engine, running, crew)
+            yield Deployment(folder, engine, running, crew, proxies)
         finally:
             engine.resume()
 
 
 @asynccontextmanager
-async def loaded(at: Deployment, rate: float, rng: random.Random) -> AsyncIterator[Load]:
-    """Submits jobs through every server for the extent of the context."""
-    async with AsyncExitStack() as stack:
-        load = await stack.enter_async_context(
-            Load.on([server.address for server in at.servers], at.recorder(), rate, rng)
-        )
+async def loaded(
+    at: Deployment, rate: float, rng: random.Random, *, through: Sequence[str] = ()
+) -> AsyncIterator[Load]:
+    """Submits jobs through every server for the extent of the context, or `through` other addresses of them."""
+    addresses = through or [server.address for server in at.servers]
+    async with Load.on(addresses, at.recorder(), rate, rng) as load:
         await wait_until(lambda: len(at.workers.completed()) >= 20, 60)
         yield load
 

@@ -50,7 +50,8 @@ async def test_workers_are_struck_and_every_rule_holds(tell: Tell) -> None:
 async def test_servers_are_struck_and_every_rule_holds(tell: Tell) -> None:
     """The engine is a little away from them, else a server that is asked to end would have done so at once."""
     rng, tally = seeded(), Tally("servers")
-    async with deployment(3, 2, lease=LEASE_SECONDS, engine_delay=0.025) as at:
+    async with deployment(3, 2, lease=LEASE_SECONDS, proxied_engine=True) as at:
+        at.proxies[0].delay_seconds = 0.025
 
         def serving() -> list[Server]:
             return [server for server in at.servers if server.is_serving]
