@@ -9,7 +9,7 @@ from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 
 from .errors import StoreError
 from .prepare import Creation
-from .types import Claimed, Held, Notice, Outcome, SettleResponse, Sweep, Wish
+from .types import Claimed, Held, Notice, Outcome, Repair, SettleResponse, Sweep, Wish
 
 
 class Backend(ABC):
@@ -87,6 +87,12 @@ class Backend(ABC):
         """Looks at up to `limit` leases after the cursor; how many it looked at, whose it took, the new cursor ("": no
         more).
         """
+
+    @abstractmethod
+    async def _audit(self, partition: int) -> bool: ...
+
+    @abstractmethod
+    async def _repair(self, partition: int, cursor: str) -> Repair: ...
 
     @abstractmethod
     async def _list_queues(self, partition: int) -> list[tuple[str, str]]: ...

@@ -23,7 +23,7 @@ from .draw import Draw
 from .errors import StoreError, not_found
 from .prepare import Creation, partition_of, prepare
 from .times import duration_ms, timestamp_ms
-from .types import Claimed, Held, Outcome, SettleResponse, Sweep, Wish
+from .types import Claimed, Held, Outcome, Repair, SettleResponse, Sweep, Wish
 
 _T = TypeVar("_T")
 
@@ -374,6 +374,19 @@ class Store(Backend):
         if partition < self.partitions:
             answer.next_page_token = paging.reclaim_token(partition, cursor)
         return answer
+
+    async def audit(self, partition: int) -> bool:
+        """Whether a partition's counters agree with its indexes (rule 9). Costs by queues and lines, not by jobs."""
+        return await self._audit(partition)
+
+    async def repair(self, partition: int, cursor: str = "") -> Repair:
+        """One slice of a walk that mends what an eviction, a restored backup or a hand left behind: every record is put
+        into the indexes that its state asks for, entries without their job are dropped, counters are counted anew.
+
+        Safe while everything goes on, and on several replicas at once: of these one walks. Counts of children are left
+        alone: they speak of children that may be gone by right.
+        """
+        return await self._repair(partition, cursor)
 
     # -- queues ------------------------------------------------------------------------------------------------------
 

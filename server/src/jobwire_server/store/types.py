@@ -57,6 +57,15 @@ class Sweep(NamedTuple):
     """(namespace, id) of the jobs whose leases ran out."""
 
 
+class Repair(NamedTuple):
+    """What one slice of a repair walk did."""
+
+    cursor: str
+    """Where the walk goes on; "" at its end, and where another one is under way."""
+    mended: dict[str, int]
+    """How many things of each sort: record, timer, line, ids, children, dedup, ttl, seq, count."""
+
+
 class Held(Enum):
     """What became of a lease token."""
 

@@ -104,6 +104,16 @@ class Ready:
         tenant, job_id = rings[priority].next()
         return Line(namespace, queue, priority, tenant), job_id
 
+    def entries(self) -> list[tuple[Line, str, int]]:
+        """Every line's every job, with its sequence number."""
+        return [
+            (Line(*queue, priority, tenant), job_id, seq)
+            for queue, rings in self._queues.items()
+            for priority, ring in rings.items()
+            for tenant, order in ring.lines.items()
+            for seq, job_id in order
+        ]
+
     def heads(self, namespace: str, queue: str) -> list[str]:
         """The first job of every line of a queue."""
         rings = self._queues.get((namespace, queue), {})

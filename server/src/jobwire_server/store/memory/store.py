@@ -12,9 +12,9 @@ from jobwire_server.store.base import Store
 from jobwire_server.store.draw import Draw
 from jobwire_server.store.errors import StoreError
 from jobwire_server.store.prepare import Creation
-from jobwire_server.store.types import Claimed, Held, Notice, NoticeKind, Outcome, SettleResponse, Sweep, Wish
+from jobwire_server.store.types import Claimed, Held, Notice, NoticeKind, Outcome, Repair, SettleResponse, Sweep, Wish
 
-from . import claim, create, read, remove, settle, sweep, update
+from . import claim, create, read, remove, repair, settle, sweep, update
 from .partition import State
 from .step import Step
 
@@ -138,6 +138,14 @@ class MemoryStore(Store):
     ) -> tuple[int, list[tuple[str, str]], str]:
         with self._step(partition) as step:
             return sweep.reclaim_stale(step, before_ms, cursor, limit)
+
+    async def _audit(self, partition: int) -> bool:
+        with self._step(partition) as step:
+            return repair.audit(step)
+
+    async def _repair(self, partition: int, cursor: str) -> Repair:
+        with self._step(partition) as step:
+            return repair.repair(step)
 
     async def _list_queues(self, partition: int) -> list[tuple[str, str]]:
         with self._step(partition) as step:

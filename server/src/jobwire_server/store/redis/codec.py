@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -209,3 +210,12 @@ def pairs(flat: Sequence[Any]) -> list[tuple[Any, Any]]:
 def names_of(flat: Sequence[bytes]) -> list[tuple[str, str]]:
     """(namespace, id) pairs."""
     return [(namespace.decode(), job_id.decode()) for namespace, job_id in pairs(flat)]
+
+
+def mended(reports: Iterable[Sequence[Any]]) -> dict[str, int]:
+    """How many things of each sort the scripts of a repair mended."""
+    total: Counter[str] = Counter()
+    for report in reports:
+        for sort, number in pairs(report):
+            total[sort.decode()] += number
+    return dict(total)

@@ -68,7 +68,7 @@ def preamble(
 
     `params` become locals, read from ARGV in order. Then follow the `lists`, each as the number of its elements and
     their fields one after the other; each becomes a local list of tables. `constants` become locals; each of `texts`
-    becomes `unpack_<name>(job, text)` and `pack_<name>(job)`.
+    becomes `unpack_<name>(job, text)`, false for a text of another form, and `pack_<name>(job)`.
     """
     lines = ["local PREFIX = KEYS[1]"]
     for name, value in constants.items():
@@ -94,6 +94,7 @@ _WRITES = {
     "HINCRBY": "1",
     "INCR": "0",
     "INCRBY": "0",
+    "PEXPIRE": "0",
     "PUBLISH": "false",
     "ZPOPMIN": "{}",
 }
@@ -142,8 +143,12 @@ def _text_functions(name: str, declaration: Declaration) -> str:
     return "\n".join(
         [
             f"local function unpack_{name}(job, text)",
-            f'  local {", ".join(f"_{field}" for field in names)} = string.match(text, "{pattern}")',
+            f'  local {", ".join(f"_{field}" for field in names)} = string.match(text or "", "{pattern}")',
+            f"  if not _{names[0]} then",
+            "    return false",
+            "  end",
             *(f"  job.{field} = {_typed(f'_{field}', kind)}" for field, kind in declaration),
+            "  return true",
             "end",
             f"local function pack_{name}(job)",
             f'  return table.concat({{{", ".join(f"job.{field}" for field in names)}}}, "\\n")',

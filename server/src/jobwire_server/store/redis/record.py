@@ -54,6 +54,7 @@ STATE: Sequence[tuple[str, str]] = (
     ("cancel_at", INT),  # when the lease of a job that somebody asked to stop is revoked, 0: nobody asked
     ("owner", STR),  # the replica through which it was claimed
     ("mark", STR),  # request_id of the last Update
+    ("walk", INT),  # number of the latest repair walk that has counted it
     ("worker", STR),
 )
 STATUS = {
@@ -157,7 +158,7 @@ def _decode_texts(job: job_pb2.Job, route: bytes | None, state: bytes | None) ->
         route.decode().split("\n")
     )
     (status, reason, version, revision, attempt, failures, losses, _, priority, *rest) = state.decode().split("\n")
-    updated, started, heartbeat, finished, deadline, ttl, _, _, _, undelivered, _, _, _, worker = rest
+    updated, started, heartbeat, finished, deadline, ttl, _, _, _, undelivered, _, _, _, _, worker = rest
     job.status, job.wait_reason = STATUS[status], REASON[reason]
     job.version, job.etag = int(version), f"{nonce}.{revision}"
     job.attempt, job.failures, job.losses, job.priority = int(attempt), int(failures), int(losses), int(priority)

@@ -40,7 +40,7 @@ local function reader(key, chunk)
 end
 
 -- The next job of a tenant that may be taken, nil at the end of its line. Ids whose record is gone, or stands elsewhere
--- by now, are noted to be dropped: never revived, never charged.
+-- by now, are noted to be dropped: never revived, never charged, and for the repair walk to count.
 local function next_job(tenant, ns)
   for id, seq in tenant.read do
     local job = record.find(ns, id)
@@ -106,10 +106,7 @@ local function leave_level(level)
   local left = false
   for _, tenant in ipairs(level.tenants) do
     remove(tenant.line, tenant.ids)
-    if #tenant.dropped > 0 then
-      remove(tenant.line, tenant.dropped)
-      effects.count(level.ns, level.queue, "ready", -#tenant.dropped)
-    end
+    remove(tenant.line, tenant.dropped)
     if redis.call("EXISTS", tenant.line) == 1 then
       redis.call("ZADD", ring, tenant.tag, tenant.name)
     else

@@ -24,7 +24,7 @@ local function find_first(item)
     return nil
   end
   local id, hash = string.match(holder, "^(.-)\n(.*)$")
-  return record.find(item.ns, id), hash
+  return record.find(item.ns, id), hash ~= "" and hash or item.hash
 end
 
 local function create(item)
@@ -67,7 +67,7 @@ local function create(item)
     dedup = item.dedup, status = item.status, reason = "-", version = 1, revision = 1, attempt = 0, failures = 0,
     losses = 0, seq = 0, priority = item.priority, updated = now, started = 0, heartbeat = 0, finished = 0,
     deadline = 0, ttl = item.ttl, token = "", lease_ms = 0, receipt = 0, undelivered = 0,
-    cancel_at = 0, owner = "", mark = "", worker = "",
+    cancel_at = 0, owner = "", mark = "", walk = effects.walk(), worker = "",
   }
   if job.queue == "" then
     job.deadline = record.expire_time(job, now)

@@ -8,6 +8,7 @@
 
 local promoted, expired, removed, more = 0, 0, 0, 0
 local answer = {}
+local LOST = { walk = 0 }
 
 -- Calls `act` with each job whose time in the timer has come. An entry without its job is dropped.
 local function each_due(timer, act)
@@ -25,6 +26,9 @@ local function each_due(timer, act)
       redis.call("ZREM", timer, refs[i])
       if not job then
         redis.call("ZREM", keys.ids(ns), id)
+      end
+      if not job and timer == keys.gone then
+        effects.count(LOST, "ended", -1) -- nothing is amiss: the engine's own expiry, the backstop, was first
       end
     end
   end

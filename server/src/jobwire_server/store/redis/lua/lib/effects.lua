@@ -1,12 +1,44 @@
 --- @include lib/keys
 --- @include lib/clock
 -- What a script owes at its end: numbers to add, replicas to tell. Gathered, so that a batch pays once per queue.
-local effects = { counts = {}, ready = {}, notices = {} }
+local effects = { counts = {}, recounts = {}, ready = {}, notices = {} }
 
--- The place of a queued job in the statistics: "ready", "scheduled", "running".
-function effects.count(ns, queue, place, delta)
-  local field = ns .. US .. queue .. US .. place
-  effects.counts[field] = (effects.counts[field] or 0) + delta
+local function add(counts, field, delta)
+  counts[field] = (counts[field] or 0) + delta
+end
+
+-- The number of the repair walk under way, 0 if there is none.
+local walk
+function effects.walk()
+  walk = walk or tonumber(redis.call("GET", keys.walk) or 0)
+  return walk
+end
+
+function effects.begin_walk(number)
+  walk = number
+  redis.call("DEL", keys.recount)
+  redis.call("SET", keys.walk, number, "PX", WALK_EXPIRY)
+end
+
+-- Counts jobs of a place: "ready", "scheduled" or "running" in a queue; all others together as "gone".
+local function field_of(job, place)
+  if place == "ended" or place == "state" then
+    return US .. US .. "gone"
+  end
+  return job.ns .. US .. job.queue .. US .. place
+end
+
+-- A job that the repair walk has counted already is moved in its count too.
+function effects.count(job, place, delta)
+  add(effects.counts, field_of(job, place), delta)
+  if job.walk > 0 and job.walk == effects.walk() then
+    add(effects.recounts, field_of(job, place), delta)
+  end
+end
+
+-- The repair walk meets the job for the first time.
+function effects.recount(job, place)
+  add(effects.recounts, field_of(job, place), 1)
 end
 
 -- One more job of the queue may be claimed: some waiting replica should know.
@@ -42,11 +74,19 @@ local function wake(name, jobs)
   end
 end
 
-function effects.flush()
-  for field, delta in pairs(effects.counts) do
-    if delta ~= 0 and redis.call("HINCRBY", keys.counts, field, delta) <= 0 then
-      redis.call("HDEL", keys.counts, field)
+local function write(key, counts)
+  for field, delta in pairs(counts) do
+    if delta ~= 0 and redis.call("HINCRBY", key, field, delta) <= 0 then
+      redis.call("HDEL", key, field)
     end
+  end
+end
+
+function effects.flush()
+  write(keys.counts, effects.counts)
+  if next(effects.recounts) then
+    write(keys.recount, effects.recounts)
+    redis.call("PEXPIRE", keys.recount, 2 * WALK_EXPIRY)
   end
   for name, jobs in pairs(effects.ready) do
     wake(name, jobs)

@@ -2,7 +2,7 @@
 -- joined by the unit separator, which no name may hold: two different names never meet in one key.
 --
 -- Permanent kinds, gone when empty: line, ring, debts, priorities, due, lease, gone, ids, children, counts, seq.
--- With a TTL: job, dedup, waiters, claimed, alive.
+-- With a TTL: job, dedup, waiters, claimed, alive, walk, recount.
 local US = "\31"
 local BASE, PARTITION = string.match(PREFIX, "^(.*){(%d+)}:$")
 local CHANNEL = BASE .. "replica:" -- followed by the replica's name: where it hears notices
@@ -13,6 +13,8 @@ local keys = {
   counts = PREFIX .. "counts", -- HASH of numbers by namespace, queue and place
   seq = PREFIX .. "seq", -- the partition's counter of places in line
   spared = PREFIX .. "spared", -- never there; see `memory.lua`
+  walk = PREFIX .. "walk", -- STRING: the number of the repair walk under way
+  recount = PREFIX .. "recount", -- HASH: `counts` as that walk finds them
   alive = PREFIX .. "alive", -- STRING: the latest proof that the engine takes writes
 }
 

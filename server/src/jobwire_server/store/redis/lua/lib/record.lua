@@ -11,15 +11,13 @@ function record.expires(job)
   return job.queue == "" or record.ended(job)
 end
 
--- The job, or nil if it is absent. A job past its expire time is absent too; it is the second value then.
+-- The job, or nil if it is absent, or its texts are not what we write. A job past its expire time is absent too; it is the second value then.
 function record.find(ns, id)
   local texts = redis.call("HMGET", keys.job(ns, id), "route", "state", "watchers")
-  if not texts[2] then
+  local job = { ns = ns, id = id, watchers = texts[3] }
+  if not (unpack_route(job, texts[1]) and unpack_state(job, texts[2])) then
     return nil, nil
   end
-  local job = { ns = ns, id = id, watchers = texts[3] }
-  unpack_route(job, texts[1])
-  unpack_state(job, texts[2])
   if record.expires(job) and now >= job.deadline then
     return nil, job
   end

@@ -21,12 +21,6 @@ function transition.timer(job)
   return TIMERS[transition.place(job)]
 end
 
-local function statistics(job, place, delta)
-  if place == "ready" or place == "scheduled" or place == "running" then
-    effects.count(job.ns, job.queue, place, delta)
-  end
-end
-
 -- A job that has just been made (by Create) goes to its place.
 function transition.begin(job, ...)
   local place = transition.place(job)
@@ -35,7 +29,7 @@ function transition.begin(job, ...)
     line.enter(job, false)
   end
   redis.call("ZADD", TIMERS[place], job.deadline, keys.ref(job.ns, job.id))
-  statistics(job, place, 1)
+  effects.count(job, place, 1)
   return record.save(job, ...)
 end
 
@@ -63,8 +57,8 @@ function transition.shift(job, status, reason, deadline, how)
   end
   redis.call("ZADD", TIMERS[to], job.deadline, ref)
   if from ~= to then
-    statistics(job, from, -1)
-    statistics(job, to, 1)
+    effects.count(job, from, -1)
+    effects.count(job, to, 1)
   end
 end
 
@@ -87,8 +81,8 @@ function transition.lease(job)
   local ref = keys.ref(job.ns, job.id)
   redis.call("ZREM", keys.due, ref)
   redis.call("ZADD", keys.lease, job.deadline, ref)
-  statistics(job, "ready", -1)
-  statistics(job, "running", 1)
+  effects.count(job, "ready", -1)
+  effects.count(job, "running", 1)
   effects.taken(job.ns, job.queue)
   return state
 end
@@ -114,7 +108,7 @@ function transition.remove(job)
   if place == "ready" then
     line.leave(job)
   end
-  statistics(job, place, -1)
+  effects.count(job, place, -1)
   redis.call("ZREM", TIMERS[place], keys.ref(job.ns, job.id))
   redis.call("ZREM", keys.ids(job.ns), job.id)
   if job.parent ~= "" then
