@@ -1,0 +1,1 @@
+"""One state machine over both backends: the engine's scripts against the rules in plain Python."""
