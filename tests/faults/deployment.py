@@ -44,6 +44,8 @@ class Deployment:
         self.proxies = proxies
         self.submitted = folder / "submitted.history"
         """What its submitters do and hear."""
+        self.release = folder / "release"
+        """Jobs of kind "held", with this as their payload, run until it exists."""
 
     def recorder(self, client: str = "submitter") -> Recorder:
         """Writes to `submitted`."""

@@ -2,7 +2,8 @@
 
 python -m tests.faults.worker <target> <name> <history file> <seconds a job takes> <seconds of a lease> <concurrency>
 
-Kinds of jobs: "flaky" fails once, "deadly" kills its worker, every other succeeds.
+Kinds of jobs: "flaky" fails once, "deadly" kills its worker, "held" runs until the file named by its payload exists;
+all but "deadly" succeed in the end.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from jobwire._endpoint import Endpoint
 from jobwire.v1 import job_pb2, store_pb2
 
 from tests.history.recorder import Call, Outcome, Recorder
+from tests.wait import wait_until
 
 LEASE_SECONDS = 2.0
 # The job's receipt should be back by then, so that the death counts as a loss.
@@ -104,6 +106,8 @@ async def main(target: str, name: str, history: Path, pause: float, lease: float
     async with Witness(target, recorder) as client:
         worker = jobwire.Worker(client, queues="q", concurrency=concurrency, worker_id=name, lease_duration=lease)
 
+        awaited: dict[str, asyncio.Task[None]] = {}
+
         @worker.handler()
         async def handle(context: jobwire.JobContext) -> str:
             job = context.job
@@ -114,6 +118,11 @@ async def main(target: str, name: str, history: Path, pause: float, lease: float
                 await asyncio.sleep(DEADLY_SECONDS)
                 os.kill(os.getpid(), signal.SIGKILL)
             await asyncio.sleep(pause)
+            if job.kind == "held":
+                path = job.payload.decode()
+                if path not in awaited:
+                    awaited[path] = asyncio.create_task(wait_until(Path(path).exists, 600))
+                await asyncio.shield(awaited[path])
             if job.kind == "flaky" and not job.failures:
                 raise jobwire.Retry(0.2, "fails once")
             return f"{name}:{job.attempt}"
