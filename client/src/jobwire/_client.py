@@ -25,7 +25,8 @@ def connect(target: str, *, tls: grpc.ChannelCredentials | None = None, timeout:
     """A client of the server at `target`: `async with jobwire.connect("127.0.0.1:50051") as client: ...`.
 
     Call it where the event loop runs. `timeout` bounds each call, its retries included; what a verb waits by itself
-    (`wait`) comes on top. A client belongs to its event loop and to its process: connect after a fork, never before.
+    (`wait`) comes on top. A client belongs to its event loop and to its process: connect after a fork, never before
+    (a child of a process that has connected gets a RuntimeError).
 
     Args:
         target: A gRPC target: `host:port`, `dns:///host:port`, `unix:/path`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from dataclasses import dataclass
 
 import grpc
@@ -30,6 +31,13 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 
+_NO = ("", "0", "false", "no", "off")
+
+_connected: set[str] = set()
+"""The kinds of channels that this process, or one that it was forked from, has made."""
+_inherited: set[str] = set()
+"""Those that a process before the last fork has made."""
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -40,17 +48,27 @@ class Endpoint:
 
     def channel(self) -> grpc.Channel:
         """A channel for blocking calls, with a connection of its own."""
-        options = self._options()
+        options = self._connecting("sync")
         if self.tls is None:
             return grpc.insecure_channel(self.target, options)
         return grpc.secure_channel(self.target, self.tls, options)
 
     def aio_channel(self) -> grpc.aio.Channel:
         """A channel for the running event loop, with a connection of its own."""
-        options = self._options()
+        options = self._connecting("aio")
         if self.tls is None:
             return grpc.aio.insecure_channel(self.target, options)
         return grpc.aio.secure_channel(self.target, self.tls, options)
+
+    def _connecting(self, kind: str) -> tuple[tuple[str, int], ...]:
+        # Without the help that gRPC has for it, and with channels for event loops even so, every call would hang.
+        if "aio" in _inherited or (_inherited and os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "0") in _NO):
+            raise RuntimeError(
+                "this process was forked from one that had connected already, which gRPC does not survive: fork before "
+                "connecting, or start processes by 'spawn' or 'forkserver'"
+            )
+        _connected.add(kind)
+        return self._options()
 
     def _options(self) -> tuple[tuple[str, int], ...]:
         # A proxy named in the environment cannot reach this machine's own addresses.
@@ -72,3 +90,7 @@ def is_local(target: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=lambda: _inherited.update(_connected))
