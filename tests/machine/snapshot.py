@@ -9,6 +9,7 @@ from jobwire.v1 import job_pb2
 from jobwire_server.store.memory import MemoryStore
 from jobwire_server.store.memory.record import Record
 from jobwire_server.store.redis import record as redis_record
+from jobwire_server.store.times import timestamp_ms
 
 US = "\x1f"
 
@@ -29,11 +30,11 @@ class Snapshot(NamedTuple):
     rings: dict[str, Scores]
     debts: dict[str, Scores]
     dedup: list[str]
-    """The ids of the jobs that have one."""
+    """The ids of the jobs that have one and whose retention has not ended."""
     counts: dict[str, int]
 
 
-async def of_engine(client: Any) -> Snapshot:
+async def of_engine(client: Any, now_ms: int) -> Snapshot:
     """What stands in the engine under the standard prefix."""
     found = Snapshot({}, {}, {}, {}, {}, {}, {}, {}, {}, [], {})
     zsets: dict[str, dict[Any, Scores]] = {
@@ -65,11 +66,10 @@ async def of_engine(client: Any) -> Snapshot:
     for ring in found.rings:
         queue, _, priority = ring.rpartition(US)
         assert priorities[queue][priority] == float(priority)
-    found.dedup.sort()
-    return found
+    return _without_past_keys(found, now_ms)
 
 
-def of_memory(store: MemoryStore) -> Snapshot:
+def of_memory(store: MemoryStore, now_ms: int) -> Snapshot:
     """What the store holds, as an engine would hold it."""
     found = Snapshot({}, {}, {}, {}, {}, {}, {}, {}, {}, [], {})
     for partition in store._state.partitions:
@@ -98,8 +98,14 @@ def of_memory(store: MemoryStore) -> Snapshot:
                 for tenant, line in ring.lines.items():
                     found.lines[f"{level}{US}{tenant}"] = {member: float(score) for score, member in line}
         found.dedup.extend(partition.dedup.values())
-    found.dedup.sort()
-    return found
+    return _without_past_keys(found, now_ms)
+
+
+def _without_past_keys(found: Snapshot, now_ms: int) -> Snapshot:
+    """A repair does not give the key back to a record that is only waiting for its removal."""
+    jobs = {job_id: job for (_, job_id), (job, _) in found.records.items()}
+    past = {job_id for job_id, job in jobs.items() if 0 < timestamp_ms(job.expire_time) <= now_ms}
+    return found._replace(dedup=sorted(job_id for job_id in found.dedup if job_id not in past))
 
 
 def _hidden(record: Record) -> tuple[str, ...]:

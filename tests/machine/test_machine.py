@@ -29,7 +29,7 @@ from tests.engines import Engine
 from . import damage, snapshot, steps
 from .player import Player
 
-EXAMPLES = int(os.environ.get("JOBWIRE_TEST_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("JOBWIRE_TEST_EXAMPLES", "50"))
 """Histories of each kind; set it to thousands after a change of a rule."""
 
 INDEX = st.integers(0, 30)
@@ -86,8 +86,8 @@ class Machine(RuleBasedStateMachine):
 
     def compare(self) -> None:
         """Every record, every index."""
-        found = self.runner.run(snapshot.of_engine(self.client))
-        expected = snapshot.of_memory(self.memory)
+        found = self.runner.run(snapshot.of_engine(self.client, self.clock.now_ms))
+        expected = snapshot.of_memory(self.memory, self.clock.now_ms)
         for name in snapshot.Snapshot._fields:
             assert getattr(found, name) == getattr(expected, name), name
         assert self.runner.run(damage.agrees(self.redis))
@@ -141,6 +141,7 @@ def _rules(weights: dict[str, int]) -> dict[str, Any]:
         def play(self: Machine, args: Any) -> None:
             self.play(name, args)
 
+        play.__name__ = name  # what a failing history shows
         return rule(args=steps.STEPS[name])(play)
 
     return {f"{name}_{number}": made(name) for name, weight in weights.items() for number in range(weight)}

@@ -10,6 +10,7 @@ from jobwire_server.store.redis import RedisStore
 from jobwire_server.store.redis.check import _refuse_older
 
 from tests.engines import ENGINE, Engine
+from tests.machine.damage import repair
 from tests.requests import claim, complete, create
 
 
@@ -85,6 +86,8 @@ async def test_d10_a_user_with_only_what_is_needed_works_and_is_told_what_is_not
             [claimed] = (await store.claim(claim("q"))).jobs
             await store.complete(complete(claimed))
             await store.sweep(0)
+            assert await store.audit(0)
+            assert await repair(store) == {}
             await store.ping()
             notices = store.notices()
             await anext(notices)

@@ -23,6 +23,7 @@ from .sessions import Sessions
 from .stream import ClaimStream, Write, in_messages
 from .timers import Timer
 from .undelivered import Undelivered
+from .upkeep import Upkeep
 from .watches import Watches
 
 _DELAYED = {job_pb2.WAIT_REASON_SCHEDULED, job_pb2.WAIT_REASON_BACKOFF}
@@ -54,6 +55,7 @@ class Dispatch:
         """Timers and notices run for the extent of the context; at its end, what was not delivered is given back."""
         notices = Notices(self._store, self._hub, self._ledger, self._watches, self._background)
         work = [notices.follow_for_ever(), self._ledger.check_for_ever(), *(t.run_for_ever() for t in self._timers)]
+        work.append(Upkeep(self._store).run_for_ever())
         tasks = [asyncio.create_task(part) for part in work]
         try:
             yield

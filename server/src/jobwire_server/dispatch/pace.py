@@ -2,3 +2,6 @@
 
 LOOK_SECONDS = 0.9
 """Between two looks: a lost notice costs at most a second, the look and what follows it included."""
+
+AUDIT_SECONDS = 30.0
+"""Between two audits of a partition, on average."""
