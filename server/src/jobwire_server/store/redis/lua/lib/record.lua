@@ -11,7 +11,8 @@ function record.expires(job)
   return job.queue == "" or record.ended(job)
 end
 
--- The job, or nil if it is absent, or its texts are not what we write. A job past its expire time is absent too; it is the second value then.
+-- The job, or nil if it is absent, or its texts are not what we write. A job past its expire time is absent too; it is
+-- the second value then.
 function record.find(ns, id)
   local texts = redis.call("HMGET", keys.job(ns, id), "route", "state", "watchers")
   local job = { ns = ns, id = id, watchers = texts[3] }
