@@ -42,6 +42,9 @@ async def test_progress_makes_a_version_but_no_etag(bench: Bench) -> None:
     await bench.verbs.heartbeat(heartbeat(claimed, progress=progress))
     job = await bench.job("a")
     assert (job.progress, job.version, job.etag) == (progress, claimed.job.version + 1, claimed.job.etag)
+    # Whoever repeats it after a lost answer, caller or store, has no more to tell.
+    await bench.verbs.heartbeat(heartbeat(claimed, progress=progress))
+    assert (await bench.job("a")).version == job.version
     assert ms(job.update_time) == bench.clock.now_ms
     await bench.verbs.heartbeat(heartbeat(claimed))
     assert (await bench.job("a")).progress == progress

@@ -20,7 +20,8 @@ def heartbeat(step: Step, beat: store_pb2.LeaseHeartbeat) -> store_pb2.Heartbeat
     if record is None or not record.holds(beat.lease.token):
         return store_pb2.HeartbeatResult(state=store_pb2.LEASE_STATE_LOST)
     step.heartbeat(record)
-    if beat.HasField("progress"):
+    # The same once more is no change: a repeat whose first try took effect makes no second version.
+    if beat.HasField("progress") and not _is_progress_of(record.job, beat.progress):
         record.job.progress.CopyFrom(beat.progress)
         step.changed(record, bump=False)
     result = store_pb2.HeartbeatResult(state=store_pb2.LEASE_STATE_HELD)
@@ -29,6 +30,10 @@ def heartbeat(step: Step, beat: store_pb2.LeaseHeartbeat) -> store_pb2.Heartbeat
         result.state = store_pb2.LEASE_STATE_CANCEL_REQUESTED
         result.cancel.CopyFrom(record.job.cancel)
     return result
+
+
+def _is_progress_of(job: job_pb2.Job, progress: job_pb2.Progress) -> bool:
+    return job.HasField("progress") and bool(job.progress.SerializeToString() == progress.SerializeToString())
 
 
 def held(step: Step, lease: store_pb2.LeaseRef) -> Held:

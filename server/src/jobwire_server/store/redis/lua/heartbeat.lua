@@ -7,9 +7,12 @@ local answers = {}
 for i, item in ipairs(items) do
   local job = record.find(item.ns, item.id)
   if job and lease.holds(job, item.token) then
+    -- The same once more is no change: a repeat whose first try took effect makes no second version.
+    local news = item.has_progress == 1
+      and redis.call("HGET", keys.job(job.ns, job.id), "progress") ~= item.progress
     lease.extend(job)
     redis.call("ZADD", keys.lease, job.deadline, keys.ref(job.ns, job.id))
-    if item.has_progress == 1 then
+    if news then
       job.version, job.updated = job.version + 1, now
       record.save(job, "progress", item.progress)
     else
