@@ -7,9 +7,6 @@ from jobwire.v1 import job_pb2, store_pb2
 from tests.conformance.verbs import Verbs
 from tests.requests import claim, complete, create, fail, heartbeat, lease_of, release, update
 
-CALLS = 14
-"""How many calls a life makes."""
-
 
 async def life(verbs: Verbs, name: str) -> list[object]:
     """Lives in a queue of its own, so that what it is answered depends on nobody else.

@@ -41,6 +41,10 @@ _OPTIONS = (
     ("grpc.so_reuseport", 0),  # else two servers would share a port unnoticed
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
+    # gRPC itself cancels calls beyond 1,000 that no handler has taken up yet, by chance, with a bare CANCELLED that no
+    # client may repeat. A crowd is ours to refuse, with OVERLOADED.
+    ("grpc.server.max_pending_requests", 100_000),
+    ("grpc.server.max_pending_requests_hard_limit", 100_000),
     # Clients may ping an idle connection every 10 s; gRPC's own default drops them for more than one in 5 min.
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
