@@ -6,8 +6,10 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import grpc
+import jobwire
 import pytest
 from jobwire.v1 import job_pb2, store_pb2
+from jobwire_server import app
 from jobwire_server.app import StartError, running
 from jobwire_server.settings import Settings
 
@@ -47,7 +49,8 @@ async def test_waiting_calls_are_sent_elsewhere(store: Probe, views: Views) -> N
             assert store_error(caught.value).reason == job_pb2.ERROR_REASON_DRAINING
 
 
-async def test_a_call_in_progress_may_end(store: Probe, views: Views) -> None:
+async def test_a_call_in_progress_may_end(store: Probe, views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_REFUSE_SECONDS", 60)  # a busy machine may be late with the calls below
     async with AsyncExitStack() as after:
         async with running(store, settings=Settings(drain_grace=60)) as server:
             stub = await after.enter_async_context(connected(server.address))
@@ -70,6 +73,33 @@ async def test_a_call_in_progress_may_end(store: Probe, views: Views) -> None:
 
             answering = asyncio.create_task(answer_in_the_drain())
         await answering
+        assert len((await claiming).jobs) == 1
+
+
+async def test_a_call_that_does_not_end_keeps_nobody_from_another_server(store: Probe, views: Views) -> None:
+    """A client that knows both servers has its connection here: it must not be refused until the other's call ends."""
+    async with AsyncExitStack() as after:
+        other = await after.enter_async_context(running(store.beside()))
+        async with running(store, settings=Settings(drain_grace=60)) as server:
+            stub = await after.enter_async_context(connected(server.address))
+            client = await after.enter_async_context(jobwire.connect(f"ipv4:{server.address},{other.address}"))
+            await client.create(job_id="before", queue="q", ttl=60)
+            idle = await after.enter_async_context(streaming(stub, "other"))
+            await views.idle(1, "other")
+            store.gate.clear()
+            claiming = asyncio.ensure_future(stub.Claim(claim("q")))
+            await wait_until(lambda: store.claims > 1)
+
+            async def call_in_the_drain() -> None:
+                try:
+                    assert (await next_message(idle, within=30)).HasField("drain")
+                    await client.create(job_id="meanwhile", queue="third", ttl=60)
+                    assert not claiming.done()
+                finally:
+                    store.gate.set()
+
+            calling = asyncio.create_task(call_in_the_drain())
+        await calling
         assert len((await claiming).jobs) == 1
 
 

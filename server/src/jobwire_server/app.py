@@ -33,6 +33,8 @@ from .store.redis.embedded import EngineStartError
 # Between two log lines that say the engine is still away.
 _REMIND_SECONDS = 30.0
 
+# On shutdown new calls are told so. For less than our client tries again: after that, connections are closed to them.
+_REFUSE_SECONDS = 1.0
 # After the last call has ended, for its answer to go out; and after the grace, for everything to be closed.
 _FLUSH_SECONDS = 1.0
 _CLOSE_SECONDS = 1.5
@@ -122,14 +124,21 @@ class Server:
 
     async def _end_calls(self, calls: Calls) -> None:
         """Refuses new calls; returns once every other has ended, at the latest when the grace is over."""
-        # gRPC's own stop comes last: from then on it refuses calls in words that no client knows to be harmless.
+        # gRPC's own stop does not come first: after it, calls are refused in words that no client knows to be harmless.
+        # But nor does it wait for the last call: it is what makes clients go to another server. Else one peer that does
+        # not read would have everybody else refused for all of the grace.
         calls.drain()
         over = [asyncio.create_task(wait) for wait in (calls.none_left(), self._hurry.wait())]
-        await asyncio.wait(over, timeout=self._settings.drain_grace, return_when=asyncio.FIRST_COMPLETED)
+        refusing = min(_REFUSE_SECONDS, self._settings.drain_grace)
+        await asyncio.wait(over, timeout=refusing, return_when=asyncio.FIRST_COMPLETED)
+        rest = self._settings.drain_grace - refusing
+        sending_away = asyncio.create_task(self._grpc.stop(rest + _FLUSH_SECONDS))
+        await asyncio.wait(over, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
         for task in over:
             task.cancel()
         # What is left now are last answers on their way, and watchers of our health: they would stay for ever.
         await self._grpc.stop(None if self._hurry.is_set() else _FLUSH_SECONDS)
+        await sending_away
         # Cancelled handlers still tidy up after themselves.
         await calls.none_left()
 
