@@ -78,6 +78,8 @@ def test_a_misspelt_keyword_is_refused() -> None:
         "unix:///run/jobwire.sock",
         "unix-abstract:jobwire",
         "dns:///localhost:50051",
+        "ipv4:127.0.0.1:50051,127.0.0.2:50052",
+        "ipv6:[::1]:50051,[::1]:50052",
         "ipv4:127.0.0.1:50051",
         "ipv6:[::1]:50051",
     ],
@@ -86,7 +88,16 @@ def test_local_targets(target: str) -> None:
     assert is_local(target)
 
 
-@pytest.mark.parametrize("target", ["jobs.example:50051", "10.0.0.1:50051", "[2001:db8::1]:1", "dns:///jobs:50051"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "jobs.example:50051",
+        "10.0.0.1:50051",
+        "[2001:db8::1]:1",
+        "dns:///jobs:50051",
+        "ipv4:127.0.0.1:50051,10.0.0.1:50051",
+    ],
+)
 def test_other_targets(target: str) -> None:
     assert not is_local(target)
 

@@ -76,21 +76,20 @@ class Endpoint:
 
 
 def is_local(target: str) -> bool:
-    """Whether a target can only be this machine: a unix socket, `localhost` or a loopback address."""
+    """Whether a target can only be this machine: a unix socket, `localhost` or loopback addresses."""
     scheme, colon, rest = target.partition(":")
     if scheme in ("unix", "unix-abstract", "vsock"):
         return True
     if colon and scheme in ("dns", "ipv4", "ipv6"):
         target = rest.rpartition("/")[2]
-    host = target.rpartition(":")[0] or target
-    host = host.strip("[]")
+    return all(_is_loopback(address) for address in target.split(","))  # ipv4 and ipv6 take several
+
+
+def _is_loopback(address: str) -> bool:
+    host = (address.rpartition(":")[0] or address).strip("[]")
     if host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=lambda: _inherited.update(_connected))
