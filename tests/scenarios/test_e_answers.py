@@ -12,7 +12,7 @@ from jobwire.v1 import job_pb2, store_pb2
 from jobwire_server import app
 
 from tests.client.working import status_of, working
-from tests.proxy import Proxy
+from tests.proxy import Proxy, Way
 from tests.scenarios.scale import scaled
 from tests.scenarios.servers import Jobs, address, client, jobs
 from tests.wait import wait_until
@@ -118,13 +118,21 @@ async def test_e18_what_was_done_unheard_is_done_once(address: str, client: Clie
 
 async def test_e18_a_claim_whose_answer_is_lost_is_not_repeated_and_loses_nothing(address: str, client: Client) -> None:
     """The one verb that a blind repeat would do twice: its jobs come back when their leases run out."""
-    await client.create(job_id="job", queue="mark-q", ttl=60)
+    await client.create(job_id="job", queue="q", ttl=60)
     async with Proxy.before(address) as proxy, jobwire.connect(proxy.address) as mine:
         await mine.exists("warm")
-        async with one_reply_lost(proxy, "mark-"):
-            with pytest.raises(jobwire.Unavailable):
-                await mine.claim("mark-q", lease_duration=0.5)
-        [again] = await mine.claim("mark-q", wait=30)
+        proxy.freeze(Way.REPLIES)
+        claiming = asyncio.create_task(mine.claim("q", lease_duration=0.5))
+
+        async def is_claimed() -> bool:
+            return (await client.get("job")).attempt == 1
+
+        await wait_until(is_claimed)
+        proxy.reset()
+        proxy.thaw()
+        with pytest.raises(jobwire.Unavailable):
+            await claiming
+        [again] = await mine.claim("q", wait=30)
         assert (again.job.id, again.job.attempt, again.job.losses) == ("job", 2, 1)
 
 
