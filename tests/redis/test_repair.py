@@ -15,7 +15,7 @@ from jobwire_server.store.redis import RedisStore
 from tests.clock import Clock
 from tests.conformance.backends import lose_from_engine
 from tests.engines import Engine
-from tests.machine.damage import keys_of, repair
+from tests.machine.damage import SORTED_SETS, keys_of, repair
 from tests.machine.snapshot import Snapshot, of_engine
 from tests.requests import claim, complete, create, seconds, update
 
@@ -63,6 +63,19 @@ async def test_keys_of_a_sort_that_are_lost_are_made_anew(store: RedisStore, eng
     assert after == before
     assert await store.audit(0)
     assert await repair(store) == {}
+
+
+@pytest.mark.parametrize("sort", [sort for sort in SORTED_SETS if sort != "debts"])
+async def test_entries_that_belong_elsewhere_are_dropped(store: RedisStore, engine: Engine, sort: str) -> None:
+    """Of no job, and of a job that stands in another timer, line or list."""
+    await fill(store)
+    before = await snapshot(engine)
+    async with engine.client() as client:
+        for key in await keys_of(client, [sort]):
+            for stray in (b"ghost", b"default\x1fghost", b"default\x1fa39", b"default\x1fs1", b"s1", b"p", b"77"):
+                await client.zadd(key, {stray: 5}, nx=True)
+    await repair(store)
+    assert await snapshot(engine) == before
 
 
 async def test_a_lost_dedup_key_still_refuses_a_second_job(store: RedisStore, engine: Engine) -> None:
