@@ -29,7 +29,8 @@ def connect(target: str, *, tls: grpc.ChannelCredentials | None = None, timeout:
     (a child of a process that has connected gets a RuntimeError).
 
     Args:
-        target: A gRPC target: `host:port`, `dns:///host:port`, `unix:/path`.
+        target: A gRPC target: `host:port`, `dns:///host:port`, `unix:/path`. Of several servers (a name with several
+            addresses, or `ipv4:host:port,host:port`) one is used, and another when it goes away.
         tls: E.g. `grpc.ssl_channel_credentials()`; None: no encryption.
         timeout: Default 10 s.
     """
