@@ -6,6 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.server.conftest import no_checks, no_looks
+
+__all__ = ["no_checks", "no_looks"]
+
 Tell = Callable[[str], None]
 _LINE = "told"
 

@@ -72,8 +72,12 @@ async def test_a09_leases_outlive_rolling_restarts_and_callers_see_no_error(tell
 
     assert orphans
     for record in records:
-        assert (record.attempt, record.losses) == ((2, 1) if record.id in orphans else (1, 0)), record
-        if record.id in orphans:
+        if record.id not in orphans:
+            assert (record.attempt, record.losses) == (1, 0), record
+        else:
+            # Delivered again; yet again, if a stream ended with it on its way.
+            assert record.attempt >= 2, record
+            assert record.losses == 1, record
             lost_ms = timestamp_ms(record.attempts[0].finish_time)
             assert lost_ms < killed_ms + (LEASE_SECONDS + SWEEP_SECONDS + BUSY_SECONDS) * 1_000
     tell(f"{3 * rounds} restarts, {len(orphans)} leases of a dead worker; {line}")
