@@ -164,7 +164,7 @@ class _Link:
     def reset(self) -> None:
         for end in self._ends:
             raw = end.get_extra_info("socket")
-            if raw is not None and raw.family != socket.AF_UNIX:
+            if raw is not None and raw.fileno() != -1 and raw.family != socket.AF_UNIX:
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             end.transport.abort()
 
