@@ -124,7 +124,9 @@ async def test_admin_is_served(channel: grpc.aio.Channel, store: Probe) -> None:
     assert (await stub.GetQueue(admin_pb2.GetQueueRequest(ref=ref))).queue.stats.ready == 1
 
 
-async def test_e19_the_server_has_a_deadline_of_its_own(store: Probe, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_e19_the_server_has_a_deadline_of_its_own(
+    store: Probe, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(calls, "CALL_SECONDS", 0.2)
     store.gate.clear()
     began = time.monotonic()

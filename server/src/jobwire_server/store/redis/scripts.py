@@ -135,9 +135,7 @@ CREATE_ITEM: Sequence[tuple[str, str]] = (
 CREATE = Script("create", items=CREATE_ITEM, verbs=["create"])
 GET = Script("get", (("full", INT), ("budget", INT), ("watcher", STR)), items=_JOB)
 EXISTS = Script("exists", _JOB)
-LIST_IDS = Script(
-    "list_ids", (("ns", STR), ("created", INT), ("after", STR), ("limit", INT), ("slice", INT))
-)
+LIST_IDS = Script("list_ids", (("ns", STR), ("created", INT), ("after", STR), ("limit", INT), ("slice", INT)))
 LIST_CHILDREN = Script(
     "list_children",
     (("ns", STR), ("parent", STR), ("created", INT), ("after", STR), ("limit", INT), ("full", INT), ("budget", INT)),
