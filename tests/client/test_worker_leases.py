@@ -60,14 +60,17 @@ async def proxy(address: str) -> AsyncIterator[Proxy]:
 def test_a_lease_is_let_go_before_the_server_gives_its_job_away() -> None:
     claimed = jobwire.ClaimedJob(lease_token="t")
     claimed.lease_duration.FromSeconds(30)
-    lease = HeldLease(claimed, receipt_timeout=10, doubtful=False)
+    lease = HeldLease(claimed, sent=time.monotonic(), receipt_timeout=10, doubtful=False)
     assert lease.due < lease.extended  # its receipt is
     assert lease.deadline == lease.extended + 9
     lease.receipted = True
     assert lease.due == lease.extended + 10
     assert lease.deadline == lease.extended + 29
     claimed.lease_duration.FromMilliseconds(500)
-    assert HeldLease(claimed, receipt_timeout=10, doubtful=False).deadline <= time.monotonic() + 0.45
+    assert (
+        HeldLease(claimed, sent=time.monotonic(), receipt_timeout=10, doubtful=False).deadline
+        <= time.monotonic() + 0.45
+    )
 
 
 async def test_a_job_longer_than_its_lease_runs_once(client: jobwire.Client) -> None:

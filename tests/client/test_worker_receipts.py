@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import grpc
@@ -173,3 +174,21 @@ async def test_with_a_short_lease_a_job_that_may_be_too_old_waits_for_its_receip
         server.send("new")
         await wait_until(lambda: "new" in begun.ids)
     assert begun.ids == ["first", "new"]
+
+
+async def test_a_lease_counts_from_when_its_job_may_have_been_sent(
+    server: Server, scripted_client: jobwire.Client
+) -> None:
+    """A process that is slow to read it would else begin it after the server gave it away."""
+    worker = jobwire.Worker(scripted_client, queues="q", concurrency=2, lease_duration=10)
+    begun = Begun(worker)
+    server.answering.clear()
+    async with working(worker):
+        server.send("a")
+        await wait_until(lambda: begun.ids == ["a"])
+        before = time.monotonic()
+        server.send("b")
+        await wait_until(lambda: begun.ids == ["a", "b"])
+        assert worker._runs["b"].lease.extended < before
+        server.answering.set()
+        begun.go_on.set()

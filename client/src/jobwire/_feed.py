@@ -47,8 +47,8 @@ _HOPELESS = (InvalidArgument, Unauthenticated, PermissionDenied, Unimplemented)
 class Feed:
     """Reads a claim stream until stopped and hands on what it brings, on the reading thread.
 
-    `deliver(job, doubtful)` gets each job, and whether it may have been long on its way; `cancel(token)` each request
-    to stop one.
+    `deliver(job, sent, doubtful)` gets each job, since when it may have been on its way, and whether that may be long;
+    `cancel(token)` each request to stop one.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Feed:
         endpoint: Endpoint,
         request: store_pb2.ClaimStreamRequest,
         keeper: LeaseKeeper,
-        deliver: Callable[[store_pb2.ClaimedJob, bool], None],
+        deliver: Callable[[store_pb2.ClaimedJob, float, bool], None],
         cancel: Callable[[str], object],
     ) -> None:
         self._endpoint = endpoint
@@ -72,7 +72,9 @@ class Feed:
         self._ever_opened = False
         self._keepalive = _KEEPALIVE_SECONDS
         self._heard = 0.0
-        self._doubtful_until = 0.0
+        self._sent = 0.0
+        self._silence = 0.0
+        self._silence_until = 0.0
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
@@ -158,10 +160,13 @@ class Feed:
         sooner than keepalives (a short lease), it may be too old after any pause that is nearly as long.
         """
         now = time.monotonic()
-        if now - self._heard > min(self._keepalive + _SLACK_SECONDS, self._receipt_timeout / 2):
-            self._doubtful_until = now + _DOUBT_SECONDS
-        self._heard = now
-        return now < self._doubtful_until
+        silence, self._heard = now - self._heard, now
+        # What was sent during a silence may be read one message at a time.
+        if silence >= self._silence or now >= self._silence_until:
+            self._silence, self._silence_until = silence, now + _DOUBT_SECONDS
+        doubtful = self._silence > min(self._keepalive + _SLACK_SECONDS, self._receipt_timeout / 2)
+        self._sent = now if doubtful else now - self._silence  # in doubt, the answer to the receipt tells
+        return doubtful
 
     def _take(self, message: store_pb2.ClaimStreamResponse, doubtful: bool) -> None:
         match message.WhichOneof("event"):
@@ -179,7 +184,7 @@ class Feed:
                     self._keeper.ask()
             case "jobs":
                 for claimed in message.jobs.jobs:
-                    self._deliver(claimed, doubtful)
+                    self._deliver(claimed, self._sent, doubtful)
             case "cancel":
                 self._cancel(message.cancel.lease.token)
             case "drain":

@@ -7,9 +7,9 @@ The first heartbeat of a lease is the receipt of its job and goes out as the job
 server believes in the job's arrival for `receipt_timeout` only. Receipts of jobs that arrive while a heartbeat is in
 flight, or within 20 ms of one, go out together as the next; what was settled by then needs none.
 
-Times are of the local monotonic clock. A lease's duration counts from the arrival of its job, then from the sending of
-each heartbeat, and a little is taken off for the job's way here and for cancelling its handler: the worker lets go
-before the server gives the job away.
+Times are of the local monotonic clock. A lease's duration counts from the earliest moment at which its job may have
+been sent, then from the sending of each heartbeat, and a little is taken off for cancelling its handler: the worker
+lets go before the server gives the job away.
 """
 
 from __future__ import annotations
@@ -55,12 +55,14 @@ class News(Enum):
 
 
 class HeldLease:
-    """One held lease. `doubtful`: its job may have been long on its way; it waits for the answer to its receipt."""
+    """One held lease. `sent`: since when its job may have been on its way. `doubtful`: that may be long; it waits for
+    the answer to its receipt.
+    """
 
-    def __init__(self, claimed: store_pb2.ClaimedJob, *, receipt_timeout: float, doubtful: bool) -> None:
+    def __init__(self, claimed: store_pb2.ClaimedJob, *, sent: float, receipt_timeout: float, doubtful: bool) -> None:
         self.ref = store_pb2.LeaseRef(namespace=claimed.job.namespace, id=claimed.job.id, token=claimed.lease_token)
         self.duration = claimed.lease_duration.ToNanoseconds() / 1e9
-        self.extended = time.monotonic()
+        self.extended = sent
         self.doubtful = doubtful
         self.receipted = False
         """A heartbeat was answered."""

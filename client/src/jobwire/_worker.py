@@ -219,9 +219,9 @@ class Worker:
 
     # -- one job -----------------------------------------------------------------------------------------------------
 
-    def _deliver(self, claimed: store_pb2.ClaimedJob, doubtful: bool) -> None:
+    def _deliver(self, claimed: store_pb2.ClaimedJob, sent: float, doubtful: bool) -> None:
         """Takes a job into care, on the feed's thread."""
-        lease = HeldLease(claimed, receipt_timeout=self._receipt_timeout, doubtful=doubtful)
+        lease = HeldLease(claimed, sent=sent, receipt_timeout=self._receipt_timeout, doubtful=doubtful)
         self._keeper.hold(lease)
         self._loop.call_soon_threadsafe(self._start, claimed.job, lease)
 
