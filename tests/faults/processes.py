@@ -95,7 +95,7 @@ class Server:
 
     def bugs(self) -> list[str]:
         """What it logged as nobody's expectation, since its last start."""
-        return [line for line in self._log.read_text().splitlines() if '"event": "bug"' in line or "Traceback" in line]
+        return [line for line in self._log.read_text().splitlines() if '"event": "bug"' in line]
 
     def _events(self) -> set[str]:
         assert not self.has_ended(), self._log.read_text()

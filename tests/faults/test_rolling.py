@@ -145,7 +145,7 @@ async def test_a22_a_kill_within_the_grace_loses_nothing(victim: str, tell: Tell
     """A second, harder signal while a process was shutting down left work pending for ever (sidekiq #4715, celery
     #1789). Here: SIGTERM, then SIGKILL at any moment of the grace, and every rule holds.
     """
-    rng, rounds, hurried = seeded(), scaled(6), 0
+    rng, rounds, hurried = seeded(), scaled(3), 0
     flags = ("--drain-grace", str(GRACE_SECONDS))
     async with deployment(2, 3, lease=1.0, pause=0.3, flags=flags, proxied_engine=True) as at:
         at.proxies[0].delay_seconds = 0.02
