@@ -164,3 +164,15 @@ async def test_error_texts_are_cut_the_stack_first(bench: Bench) -> None:
     error = (await bench.job("a")).error
     assert (error.code, error.message) == ("c", "m" * 10_000)
     assert error.stack == "ä" * 3_192
+
+
+async def test_the_answer_is_the_job_as_of_this_change_in_the_asked_view(bench: Bench) -> None:
+    await bench.add("a", payload=b"p")
+    request = update("a", result=b"r")
+    assert (await bench.verbs.update(request)).job.result == b""
+    request.view = job_pb2.JOB_VIEW_FULL
+    answered = (await bench.verbs.update(request)).job
+    assert (answered.payload, answered.result) == (b"p", b"r")
+    assert answered == await bench.job("a")
+    request.view = 9  # type: ignore[assignment]
+    assert [*(await refusal(bench.verbs.update(request))).fields] == ["view"]

@@ -599,6 +599,7 @@ class UpdateRequest(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Default "default"."""
     id: _builtins.str
@@ -617,6 +618,8 @@ class UpdateRequest(_message.Message):
     """State only: any status but UNSPECIFIED."""
     result: _builtins.bytes
     """State only."""
+    view: _job_pb2.JobView.ValueType
+    """How much of the job the answer holds, as of this very change. Default BASIC."""
     @_builtins.property
     def labels(self) -> Global___Labels:
         """Replaces all labels."""
@@ -661,10 +664,11 @@ class UpdateRequest(_message.Message):
         result: _builtins.bytes | None = ...,
         error: _job_pb2.JobError | None = ...,
         progress: _job_pb2.Progress | None = ...,
+        view: _job_pb2.JobView.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_content_type", b"_content_type", "_payload", b"_payload", "_priority", b"_priority", "_result", b"_result", "content_type", b"content_type", "delay", b"delay", "error", b"error", "labels", b"labels", "payload", b"payload", "priority", b"priority", "progress", b"progress", "result", b"result", "run_time", b"run_time", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_type", b"_content_type", "_payload", b"_payload", "_priority", b"_priority", "_result", b"_result", "content_type", b"content_type", "delay", b"delay", "error", b"error", "etag", b"etag", "id", b"id", "labels", b"labels", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "progress", b"progress", "request_id", b"request_id", "result", b"result", "run_time", b"run_time", "status", b"status", "ttl", b"ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_type", b"_content_type", "_payload", b"_payload", "_priority", b"_priority", "_result", b"_result", "content_type", b"content_type", "delay", b"delay", "error", b"error", "etag", b"etag", "id", b"id", "labels", b"labels", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "progress", b"progress", "request_id", b"request_id", "result", b"result", "run_time", b"run_time", "status", b"status", "ttl", b"ttl", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__content_type: _TypeAlias = _typing.Literal["content_type"]  # noqa: Y015
     _WhichOneofArgType__content_type: _TypeAlias = _typing.Literal["_content_type", b"_content_type"]  # noqa: Y015
@@ -694,7 +698,7 @@ class UpdateResponse(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def job(self) -> _job_pb2.Job:
-        """The job as it is now, view BASIC."""
+        """The job as it is now."""
 
     def __init__(
         self,

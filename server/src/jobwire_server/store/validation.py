@@ -227,6 +227,7 @@ def check_update(request: store_pb2.UpdateRequest) -> None:
     """Store.Update. Whether the job's status allows the fields is the store's rule, not checked here."""
     problems = Problems()
     _check_name(problems, request.namespace, request.id)
+    _check_view(problems, request.view)
     problems.text("etag", request.etag, limits.TOKEN_BYTES)
     problems.text("request_id", request.request_id, limits.NAME_BYTES)
     problems.labels("labels", dict(request.labels.entries))

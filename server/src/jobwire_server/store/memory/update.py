@@ -12,7 +12,7 @@ from jobwire_server.store.times import duration_ms, timestamp_ms
 from .record import Name, Record
 from .step import Step
 
-_NOT_FIELDS = {"namespace", "id", "etag", "request_id"}
+_NOT_FIELDS = {"namespace", "id", "etag", "request_id", "view"}
 _WHILE_PENDING = {"payload", "content_type", "priority", "run_time", "delay"}
 _STATE_ONLY = {"status", "result", "error", "progress"}
 _QUEUE_ONLY = {"priority", "run_time", "delay"}
@@ -22,11 +22,12 @@ def update(step: Step, name: Name, request: store_pb2.UpdateRequest) -> job_pb2.
     """Raises JOB_NOT_FOUND, ETAG_MISMATCH, ILLEGAL_TRANSITION, FIELD_INVALID. A repeat by request id, if no other came
     between, is answered like the first.
     """
+    full = request.view == job_pb2.JOB_VIEW_FULL
     record = step.find(name)
     if record is None:
         raise not_found(*name)
     if request.request_id and request.request_id == record.update_mark:
-        return record.answer()
+        return record.answer(full=full)
     check_etag(record, request.etag)
     fields = {field.name for field, _ in request.ListFields()} - _NOT_FIELDS
     _check_allowed(record, fields)
@@ -34,7 +35,7 @@ def update(step: Step, name: Name, request: store_pb2.UpdateRequest) -> job_pb2.
     if run_at > step.now + limits.YEAR_MS:
         raise invalid("run_time", "is more than 366 days ahead")
     if not fields:
-        return record.answer()
+        return record.answer(full=full)
 
     _set_content(record, request)
     starts = request.HasField("run_time") or request.HasField("delay")
@@ -51,7 +52,7 @@ def update(step: Step, name: Name, request: store_pb2.UpdateRequest) -> job_pb2.
         _restart_retention(step, record)
     record.update_mark = request.request_id
     step.changed(record, bump=fields != {"progress"})
-    return record.answer()
+    return record.answer(full=full)
 
 
 def check_etag(record: Record, etag: str) -> None:

@@ -127,6 +127,7 @@ def update_args(namespace: str, request: store_pb2.UpdateRequest, mark: str) -> 
         request.result,
         cut_error(request.error).SerializeToString(),
         request.progress.SerializeToString(),
+        int(request.view == job_pb2.JOB_VIEW_FULL),
     )
 
 

@@ -159,6 +159,7 @@ UPDATE = Script(
         ("result", STR),
         ("error_bytes", STR),
         ("progress", STR),
+        ("full", INT),
     ),
 )
 DELETE = Script("delete", (*_JOB, ("etag", STR)))

@@ -6,7 +6,7 @@
 -- or {CODE_NOT_FOUND}, {CODE_ETAG_MISMATCH, etag}, {CODE_ILLEGAL, status}, {CODE_TOO_FAR}.
 
 local function answer()
-  return { CODE_OK, unpack(record.read(ns, id, false)) }
+  return { CODE_OK, unpack(record.read(ns, id, full == 1)) }
 end
 
 local function may_change(job)
