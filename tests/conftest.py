@@ -8,6 +8,7 @@ import pytest
 
 from tests.clock import Clock
 from tests.engines import Engine, running_engine
+from tests.telemetry import Recorded, recording
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +22,10 @@ def engine() -> Iterator[Engine]:
 def clock() -> Clock:
     """A clock of the test's own."""
     return Clock()
+
+
+@pytest.fixture
+def recorded() -> Iterator[Recorded]:
+    """Spans and metrics of the test."""
+    with recording() as recorded:
+        yield recorded
