@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import tempfile
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
@@ -60,7 +61,7 @@ class Deployment:
             if server.has_ended():
                 await server.start()
         async with jobwire.connect(target(self.servers), timeout=30) as client:
-            await wait_until(lambda: _is_drained(client), 60)
+            await _drained(client)
             jobs = await _read_all(client, sorted(expected))
         events = read([self.submitted]) + self.workers.events()
         problems = check(events, {job.id: job for job in jobs})
@@ -136,9 +137,16 @@ def _end(server: Server) -> None:
         server.kill()
 
 
-async def _is_drained(client: jobwire.Client) -> bool:
-    stats = (await client.get_queue("q")).stats
-    return stats.ready + stats.scheduled + stats.running == 0
+async def _drained(client: jobwire.Client) -> None:
+    """Returns when nothing is left to do; fails when there is less of it for a minute no more."""
+    left, since = -1, time.monotonic()
+    while left:
+        stats = (await client.get_queue("q")).stats
+        now = stats.ready + stats.scheduled + stats.running
+        if left < 0 or now < left:
+            left, since = now, time.monotonic()
+        assert time.monotonic() < since + 60, f"nobody works these off: {stats}"
+        await asyncio.sleep(0.05)
 
 
 async def _read_all(client: jobwire.Client, ids: list[str]) -> list[jobwire.Job]:

@@ -100,6 +100,11 @@ class Heartbeats(grpc.UnaryUnaryClientInterceptor):
         return call
 
 
+def granted(job: jobwire.Job) -> float:
+    """When the engine granted the lease. A worker may be frozen at any point between that and its handler."""
+    return time.monotonic() - (time.time() - job.start_time.ToMilliseconds() / 1_000)
+
+
 async def main(target: str, name: str, history: Path, pause: float, lease: float, concurrency: int) -> None:
     """Works until it is killed, or drains when asked to."""
     recorder = Recorder(history, name)
@@ -112,7 +117,7 @@ async def main(target: str, name: str, history: Path, pause: float, lease: float
         async def handle(context: jobwire.JobContext) -> str:
             job = context.job
             recorder.write(
-                Call.DELIVERED, job.id, time.monotonic(), token=context.lease.token, attempt=job.attempt, lease=lease,
+                Call.DELIVERED, job.id, granted(job), token=context.lease.token, attempt=job.attempt, lease=lease,
             )  # fmt: skip
             if job.kind == "deadly":
                 await asyncio.sleep(DEADLY_SECONDS)

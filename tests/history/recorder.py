@@ -47,6 +47,7 @@ class Event:
     call: Call
     job: str
     began: float
+    """Of a delivery: when its lease was granted."""
     ended: float
     outcome: Outcome = Outcome.OK
     client: str = ""

@@ -57,7 +57,7 @@ async def of_engine(client: Any, now_ms: int) -> Snapshot:
             members = {member.decode(): score for member, score in await client.zrange(raw, 0, -1, withscores=True)}
             zsets[sort][int(partition) if sort in ("due", "lease", "gone") else f"{partition}:{names}"] = members
         elif sort == "dedup":
-            found.dedup.append((await client.get(raw)).decode().partition("\n")[0])
+            found.dedup.append((await client.get(raw)).decode())
         elif sort == "counts":
             for field, value in (await client.hgetall(raw)).items():
                 found.counts[f"{partition}:{field.decode()}"] = int(value)

@@ -15,9 +15,19 @@ from urllib.parse import unquote, urlsplit
 
 from .base import Store
 from .memory import MemoryStore
-from .redis import RedisStore
+from .redis import RedisStore, check_url
 
 Fsync = Literal["everysec", "always"]
+
+
+def check_engine_url(url: str) -> None:
+    """Raises ValueError for a URL of an engine that can never work, as far as the URL alone can tell."""
+    scheme = url.partition("://")[0].lower()
+    if scheme.removesuffix("+sentinel").removesuffix("+cluster") not in ("redis", "rediss", "unix"):
+        raise ValueError("an engine's URL must begin with redis://, rediss:// or unix://")
+    if "+" in scheme:
+        raise ValueError(f"{scheme}:// is not served by this release")
+    check_url(url)
 
 
 @contextlib.asynccontextmanager

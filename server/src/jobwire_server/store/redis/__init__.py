@@ -1,5 +1,6 @@
 """The backend on Redis and Valkey: one Lua script per verb."""
 
+from .engine import check_url
 from .store import RedisStore
 
-__all__ = ["RedisStore"]
+__all__ = ["RedisStore", "check_url"]

@@ -93,19 +93,26 @@ class _Connection(AbstractConnection):
 
 
 def _client(url: str) -> Redis:
-    parts = urlsplit(url)
-    if parts.scheme != "unix" and not parts.path.strip("/").isdigit() and parts.path.strip("/"):
-        raise ValueError(f"the engine URL's database must be a number, not {parts.path.strip('/')!r}")
+    # No error quotes the URL, nor what a parser says of it: that may be a piece of the password.
     try:
+        parts = urlsplit(url)
+        if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
+            raise ValueError("its password held one of / ? #")
         client = new_client(url, 4)
         client.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # options are looked at only here
     except ValueError:
-        # Without the parser's own words: they may quote a piece of the password.
         raise ValueError("not a usable engine URL (special characters in a password must be %-encoded)") from None
     except TypeError as error:
         option = re.search(r"'(\w+)'$", str(error))
         raise ValueError(f"the engine URL has an unknown option {option[1] if option else ''}".rstrip()) from None
+    if parts.scheme != "unix" and not parts.path.strip("/").isdigit() and parts.path.strip("/"):
+        raise ValueError("the engine URL's database must be a number")
     return client
+
+
+def check_url(url: str) -> None:
+    """Raises ValueError if nothing can be reached by such a URL."""
+    _client(url)
 
 
 class Engine:

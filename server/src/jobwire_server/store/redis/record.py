@@ -30,6 +30,7 @@ ROUTE: Sequence[tuple[str, str]] = (
     ("tenant", STR),
     ("parent", STR),
     ("dedup", STR),  # name of its dedup key
+    ("hash", STR),  # of its request, if it has a dedup key
 )
 STATE: Sequence[tuple[str, str]] = (
     ("status", STR),  # a letter of STATUS
@@ -154,7 +155,7 @@ def decode_cancel(text: bytes) -> job_pb2.Cancellation:
 def _decode_texts(job: job_pb2.Job, route: bytes | None, state: bytes | None) -> None:
     if route is None or state is None:
         raise ValueError("a record without its texts")
-    (created, nonce, _, _, queue_timeout, lease, max_attempts, job.queue, job.tenant, job.parent_id, _) = (
+    (created, nonce, _, _, queue_timeout, lease, max_attempts, job.queue, job.tenant, job.parent_id, _, _) = (
         route.decode().split("\n")
     )
     (status, reason, version, revision, attempt, failures, losses, _, priority, *rest) = state.decode().split("\n")

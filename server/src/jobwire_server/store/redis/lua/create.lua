@@ -17,22 +17,18 @@ local function is_own(item, job)
   return (item.request ~= "" and item.request == job.request) or item.nonce == job.nonce
 end
 
--- The first job under the item's dedup key, if that is present, and the hash of its request.
+-- The first job under the item's dedup key, if that is present.
 local function find_first(item)
-  local holder = item.dedup ~= "" and redis.call("GET", keys.dedup(item.dedup))
-  if not holder then
-    return nil
-  end
-  local id, hash = string.match(holder, "^(.-)\n(.*)$")
-  return record.find(item.ns, id), hash ~= "" and hash or item.hash
+  local id = item.dedup ~= "" and redis.call("GET", keys.dedup(item.dedup))
+  return id and record.find(item.ns, id)
 end
 
 local function create(item)
-  local first, hash = find_first(item)
+  local first = find_first(item)
   if first then
     if is_own(item, first) then
       return answer(CODE_REPEATED, first)
-    elseif item.hash ~= hash then
+    elseif item.hash ~= first.hash then
       return { CODE_DEDUP_MISMATCH, first.id }
     end
     return answer(CODE_FOUND, first)
@@ -64,7 +60,7 @@ local function create(item)
     ns = item.ns, id = item.id, created = now, nonce = item.nonce, request = item.request,
     window = item.window > 0 and now + item.window or 0, queue_timeout = item.queue_timeout, lease = item.lease,
     max_attempts = item.max_attempts, queue = item.queue, tenant = item.tenant, parent = item.parent,
-    dedup = item.dedup, status = item.status, reason = "-", version = 1, revision = 1, attempt = 0, failures = 0,
+    dedup = item.dedup, hash = item.dedup ~= "" and item.hash or "", status = item.status, reason = "-", version = 1, revision = 1, attempt = 0, failures = 0,
     losses = 0, seq = 0, priority = item.priority, updated = now, started = 0, heartbeat = 0, finished = 0,
     deadline = 0, ttl = item.ttl, token = "", lease_ms = 0, receipt = 0, undelivered = 0,
     cancel_at = 0, owner = "", mark = "", walk = effects.walk(), worker = "",
@@ -89,7 +85,7 @@ local function create(item)
   local state = transition.begin(job, unpack(fields))
   redis.call("ZADD", keys.ids(job.ns), now, job.id)
   if job.dedup ~= "" then
-    redis.call("SET", keys.dedup(job.dedup), job.id .. "\n" .. item.hash)
+    redis.call("SET", keys.dedup(job.dedup), job.id)
     record.keep_dedup(job)
   end
   if job.parent ~= "" then

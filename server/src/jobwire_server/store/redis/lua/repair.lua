@@ -50,11 +50,10 @@ local function stand_in_list(sort, key, job)
   end
 end
 
--- What stands under the key is lost but for the id. An empty hash stands for any request.
 local function hold_dedup(job)
   local key = keys.dedup(job.dedup)
   if redis.call("EXISTS", key) == 0 then
-    redis.call("SET", key, job.id .. "\n")
+    redis.call("SET", key, job.id)
     record.keep_dedup(job)
     mend.note("dedup", 1)
   end

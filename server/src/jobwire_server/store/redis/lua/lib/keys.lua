@@ -63,7 +63,7 @@ function keys.children(ns, id)
   return PREFIX .. "children:" .. ns .. US .. id
 end
 
--- STRING "<id>\n<request hash>": the job that has the dedup key `name`.
+-- STRING: the id of the job that has the dedup key `name`.
 function keys.dedup(name)
   return PREFIX .. "dedup:" .. name
 end

@@ -115,8 +115,7 @@ function transition.remove(job)
     redis.call("ZREM", keys.children(job.ns, job.parent), job.id)
   end
   if job.dedup ~= "" then
-    local holder = redis.call("GET", keys.dedup(job.dedup))
-    if holder and string.match(holder, "^(.-)\n") == job.id then
+    if redis.call("GET", keys.dedup(job.dedup)) == job.id then
       redis.call("DEL", keys.dedup(job.dedup))
     end
   end
