@@ -12,6 +12,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from jobwire.v1 import job_pb2, store_pb2
 
+from . import _tracing as tracing
+
 Span = timedelta | float
 """A span of time: a timedelta, or seconds."""
 Lease = store_pb2.ClaimedJob | store_pb2.LeaseRef
@@ -102,7 +104,7 @@ def new_job(
         lease_duration: The lease of each attempt; default: the worker's.
         parent: The parent's id; this job's id becomes `<parent>/<suffix>`.
         parent_token: Create only while this token holds the parent's lease.
-        trace_context: W3C trace context, carried to the worker.
+        trace_context: W3C trace context, carried to the worker. Default: the current OpenTelemetry span.
         status: State-only jobs: the first status, default PENDING.
     """
     request = store_pb2.CreateRequest(
@@ -125,7 +127,7 @@ def new_job(
             ttl=duration(ttl),
             dedup=job_pb2.Dedup(key=dedup_key, window=duration(dedup_window)) if dedup_key else None,
             parent_id=parent,
-            trace_context=trace_context,
+            trace_context=trace_context or (tracing.current() if queue else None),
         ),
         delay=duration(delay),
         parent_token=parent_token,
@@ -134,11 +136,17 @@ def new_job(
 
 
 def repeatable(request: store_pb2.CreateRequest) -> store_pb2.CreateRequest:
-    """The request itself, or a copy with what is missing to send it twice safely: an id or key, and a request id."""
-    if _is_keyed(request) and request.request_id:
+    """The request itself, or a copy with what is missing to send it twice safely: an id or key, and a request id.
+
+    And with the caller's trace context, if it has none and the job is to be run.
+    """
+    traced = None if request.job.HasField("trace_context") or not request.job.queue else tracing.current()
+    if _is_keyed(request) and request.request_id and traced is None:
         return request
     copy = store_pb2.CreateRequest()
     copy.CopyFrom(request)
+    if traced is not None:
+        copy.job.trace_context.CopyFrom(traced)
     return _named(copy)
 
 

@@ -16,6 +16,7 @@ from ._errors import DeadlineExceeded, JobwireError, LeaseLost, NotFound, Resour
 from ._leases import HeldLease
 from ._outcome import Result, failed, raised, released, returned
 from ._retry import jittered
+from ._tracing import AttemptSpan
 
 log = logging.getLogger("jobwire.worker")
 
@@ -34,6 +35,7 @@ class Run:
         """The handler is a plain function, and running."""
         self.sure = asyncio.Event()
         """Set once a lease in doubt is known to be held."""
+        self.span = AttemptSpan(job)
         if not lease.doubtful:
             self.sure.set()
         self._task: asyncio.Task[None] | None = None
@@ -45,7 +47,7 @@ class Run:
         return f"job={self.job.namespace}/{self.job.id} kind={self.job.kind} attempt={self.job.attempt}"
 
     def start(self, client: Client, handle: Callable[[Run], Awaitable[Result]]) -> asyncio.Task[None]:
-        """Runs in a task of its own. `handle` waits for a slot, sets `begun` and calls the handler."""
+        """Runs in a task of its own. `handle` waits for a slot, sets `begun`, begins the span and calls the handler."""
         self._task = asyncio.create_task(self._work(client, handle), name=f"jobwire-{self.job.id}")
         return self._task
 
@@ -79,6 +81,12 @@ class Run:
     async def _work(self, client: Client, handle: Callable[[Run], Awaitable[Result]]) -> None:
         self._working = True
         try:
+            await self._attempt(client, handle)
+        finally:
+            self.span.end()
+
+    async def _attempt(self, client: Client, handle: Callable[[Run], Awaitable[Result]]) -> None:
+        try:
             if self.context.cancelled:
                 raise asyncio.CancelledError
             await self.sure.wait()
@@ -87,6 +95,8 @@ class Run:
             settlement = self._interrupted(error)
         except BaseException as error:  # a handler that exits, or raises what no one expects, must not take us along
             settlement = raised(self.lease.ref, self.job, error)
+            if settlement.HasField("fail"):
+                self.span.raised(error)
         if not self.lease.lost:
             self.lease.settling = True
             await self._settle(client, settlement)
@@ -133,6 +143,7 @@ class Run:
                     settlement = failed(self.lease.ref, what)
                     verb = "fail"
             else:
+                self.span.settled(verb or "", settlement.fail.error.code)
                 if verb == "fail":
                     log.warning("failed: %s code=%s", self, settlement.fail.error.code)
                 else:

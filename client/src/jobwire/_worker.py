@@ -267,18 +267,22 @@ class Worker:
             if self._stopping.is_set():
                 await asyncio.Event().wait()  # nothing begins any more; it is given back when the stream has ended
             run.begun = True
-            handler = self._handlers.get(run.job.kind) or self._handlers.get(None)
-            if handler is None:
-                raise Retry(
-                    min(_NO_HANDLER_CAP_SECONDS, _NO_HANDLER_FIRST_SECONDS * 2 ** min(run.job.failures, 16)),
-                    f"this worker has no handler for kind {run.job.kind!r}",
-                    code="NO_HANDLER",
-                )
-            log.debug("started: %s", run)
-            if _is_async(handler):
-                return await cast(Callable[[JobContext], Awaitable[Result]], handler)(run.context)
-            run.in_thread = True
-            return await self._call_in_thread(cast(Callable[[JobContext], Result], handler), run.context)
+            with run.span.begin():
+                return await self._call(run)
+
+    async def _call(self, run: Run) -> Result:
+        handler = self._handlers.get(run.job.kind) or self._handlers.get(None)
+        if handler is None:
+            raise Retry(
+                min(_NO_HANDLER_CAP_SECONDS, _NO_HANDLER_FIRST_SECONDS * 2 ** min(run.job.failures, 16)),
+                f"this worker has no handler for kind {run.job.kind!r}",
+                code="NO_HANDLER",
+            )
+        log.debug("started: %s", run)
+        if _is_async(handler):
+            return await cast(Callable[[JobContext], Awaitable[Result]], handler)(run.context)
+        run.in_thread = True
+        return await self._call_in_thread(cast(Callable[[JobContext], Result], handler), run.context)
 
     async def _call_in_thread(self, handler: Callable[[JobContext], Result], context: JobContext) -> Result:
         call = functools.partial(contextvars.copy_context().run, handler, context)
