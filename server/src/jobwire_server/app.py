@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Self, cast
 
 import grpc
@@ -16,7 +16,7 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_reflection.v1alpha import reflection
 from jobwire.v1 import admin_pb2_grpc, job_pb2, store_pb2_grpc
 
-from . import __version__
+from . import __version__, telemetry
 from .dispatch.dispatch import Dispatch
 from .rpc.admin import AdminServicer
 from .rpc.calls import Calls
@@ -67,9 +67,9 @@ class StartError(Exception):
 class Server:
     """One replica. It takes its address when made, and calls within `serving`; it serves once."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> None:
         self._settings = settings
-        self._grpc = grpc.aio.server(options=_OPTIONS)
+        self._grpc = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
         self._services = Services()
         self._services.expect(*SERVICES)
         self._health = Health()
@@ -154,7 +154,11 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def running(
-    store: Store, *, address: str = "127.0.0.1:0", settings: Settings | None = None
+    store: Store,
+    *,
+    address: str = "127.0.0.1:0",
+    settings: Settings | None = None,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
 ) -> AsyncIterator[Server]:
     """A server around a store that is open already, for the extent of the context; drained at its end.
 
@@ -162,7 +166,7 @@ async def running(
         StartError: the address cannot be bound.
     """
     settings = (settings or Settings()).model_copy(update={"listen": address})
-    async with Server(settings).serving(store) as server:
+    async with Server(settings, interceptors).serving(store) as server:
         yield server
 
 
@@ -172,8 +176,19 @@ async def serve(settings: Settings) -> None:
     Raises:
         StartError: it cannot start.
     """
+    try:
+        exporting = telemetry.set_up(settings.metrics_listen or "")
+    except telemetry.TelemetryError as error:
+        raise StartError(str(error)) from error
+    try:
+        await _serve(settings, exporting)
+    finally:
+        exporting.close()
+
+
+async def _serve(settings: Settings, exporting: telemetry.Telemetry) -> None:
     # Before the engine is started or waited for: that a port is taken should be told at once.
-    server = Server(settings)
+    server = Server(settings, exporting.interceptors)
     if not settings.is_loopback:
         _log.warning("reachable from other machines, and there is no authentication yet", listen=settings.listen)
     loop = asyncio.get_running_loop()
@@ -199,6 +214,7 @@ async def serve(settings: Settings) -> None:
                 store=without_password(settings.store_url) or "embedded",
                 engine=store.engine,
                 partitions=store.partitions,
+                **({"metrics": exporting.metrics_address} if exporting.metrics_address else {}),
             )
             for warning in store.warnings:
                 _log.warning(warning)

@@ -25,6 +25,9 @@ def serve(
         str | None, typer.Option(help="Where jobs are kept, e.g. redis://host:6379/0. Unset: an engine of our own.")
     ] = None,
     listen: Annotated[str | None, typer.Option(help="host:port. Default 127.0.0.1:50051.")] = None,
+    metrics_listen: Annotated[
+        str | None, typer.Option(help="host:port where Prometheus may read metrics. Default: nowhere.")
+    ] = None,
     partitions: Annotated[int | None, typer.Option(help="Permanent for a deployment. Default 1.")] = None,
     key_prefix: Annotated[str | None, typer.Option(help="Begins every key. Default jobwire.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where an engine of our own keeps its data.")] = None,

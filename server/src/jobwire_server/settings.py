@@ -32,6 +32,8 @@ class Settings(BaseSettings):
     """host:port; port 0 takes a free one. There is no authentication yet: anything but loopback is for trusted
     networks.
     """
+    metrics_listen: Annotated[str, AfterValidator(_checked_address)] | None = None
+    """host:port where Prometheus may read metrics; unset: nowhere. OTLP has the standard variables (`telemetry`)."""
     partitions: Annotated[int, Field(ge=1, le=1_024)] | None = None
     """Permanent for a deployment. Unset: what the engine holds, or 1."""
     key_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")] = "jobwire"

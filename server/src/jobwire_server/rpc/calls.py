@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from jobwire.v1 import job_pb2
 from jobwire_server.store import limits
 from jobwire_server.store.errors import StoreError, draining, not_served
 
+from . import measures
 from .errors import abort, foreseen
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -83,6 +85,8 @@ class Calls:
     ) -> _Response:
         """A unary call: what `verb` answers, or the status of what it raised."""
         method = verb.__name__
+        began = time.perf_counter()
+        measures.describe(request)
         try:
             if self._draining:
                 raise draining()
@@ -96,7 +100,18 @@ class Calls:
                     f"the answer has {size} bytes, at most {limits.MESSAGE_BYTES} fit a message: ask for less",
                 )
         except BaseException as raised:
-            await abort(context, foreseen(raised, method))
+            outcome = "cancelled"
+            try:
+                error = foreseen(raised, method)
+                outcome = error.reason_name.lower()
+            except asyncio.CancelledError:
+                measures.cancelled_by_caller()
+                raise
+            finally:
+                measures.unary_ended(method, outcome, began)
+            await abort(context, error)
+        measures.unary_ended(method, "ok", began)
+        measures.describe_answer(response)
         return response
 
     async def stream(self, context: Context, run: Callable[[], Awaitable[None]], method: str) -> None:
@@ -107,7 +122,14 @@ class Calls:
             with self._lasting:
                 await run()
         except BaseException as raised:
-            await abort(context, foreseen(raised, method))
+            outcome = "cancelled"
+            try:
+                error = foreseen(raised, method)
+                outcome = error.reason_name.lower()
+            finally:
+                measures.stream_ended(method, outcome)
+            await abort(context, error)
+        measures.stream_ended(method, "ok")
 
 
 def unserved(verb: str) -> Any:

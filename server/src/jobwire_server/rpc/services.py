@@ -72,5 +72,17 @@ def _decoded(handler: Handler) -> Handler:
             await abort(context, invalid("request", "does not parse as this method's message"))
         return await behavior(request, context)
 
+    async def handle_unary(request: Any, context: Context) -> Any:
+        try:
+            return await handle(request, context)
+        except grpc.aio.AbortError:
+            # gRPC knows the status since `abort`, and ends the call with it whatever is returned. Those between us and
+            # it would take the exception for a bug of ours.
+            return None
+
     make = grpc.unary_stream_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
-    return make(handle, request_deserializer=deserialize, response_serializer=handler.response_serializer)
+    return make(
+        handle if streams else handle_unary,
+        request_deserializer=deserialize,
+        response_serializer=handler.response_serializer,
+    )
