@@ -26,6 +26,7 @@ from jobwire.jobstore import (
     JobRecord,
     JobStatus,
     JobStoreError,
+    Json,
     StoreUnavailableError,
     make_job_store,
 )
@@ -59,11 +60,12 @@ async def lifespan(app: Starlette) -> AsyncIterator[None]:
 
 async def start(request: Request) -> JSONResponse:
     match await request.json():
-        case {"targets": [*targets], **rest} if all(isinstance(target, str) for target in targets):
-            pause = float(rest.get("pause", 0))
+        case {"targets": [*targets], "pause": int() | float() as pause} if all(
+            isinstance(name, str) for name in targets
+        ):
+            scan: Json = {"targets": targets, "pause": pause, "found": [], "run": uuid.uuid4().hex}
         case _:
-            raise HTTPException(422, "a scan has targets")
-    scan = {"targets": targets, "pause": pause, "found": [], "run": uuid.uuid4().hex}
+            raise HTTPException(422, "a scan has targets, and a pause in seconds")
     record = await job_store.create(uuid.uuid4().hex, scan, ttl_seconds=TTL_SECONDS)
     run_in_background(record)
     return answer(record, 201)

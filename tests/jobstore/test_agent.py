@@ -53,7 +53,7 @@ async def test_the_same_agent_runs_on_every_backend(backend: str, replicas: int)
         assert (await agent.ask("GET", "/scans/nobody")).status == 404
         assert (await agent.ask("DELETE", "/scans/nobody")).status == 404
         assert (await agent.ask("GET", f"/scans/{'x' * 300}")).status == 422
-        assert (await agent.ask("POST", "/scans", {"targets": [1]})).status == 422
+        assert (await agent.ask("POST", "/scans", {"targets": [1], "pause": 0})).status == 422
 
 
 async def test_a_killed_replica_takes_no_state_along(agent: Agent) -> None:
@@ -140,7 +140,7 @@ async def test_an_outage_is_a_503_and_heals(backend: str) -> None:
         agent.engine.kill()
         requests = (("GET", path), ("DELETE", path), ("POST", f"{path}/resume"), ("GET", "/scans"))
         replies = await asyncio.gather(
-            *(agent.ask(*request) for request in requests), agent.ask("POST", "/scans", {"targets": ["a"]})
+            *(agent.ask(*request) for request in requests), agent.ask("POST", "/scans", {"targets": ["a"], "pause": 0})
         )
         assert [reply.status for reply in replies] == [503] * len(replies)
         assert all(reply.headers["retry-after"] == "1" for reply in replies)
