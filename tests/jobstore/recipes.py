@@ -14,6 +14,7 @@ import pytest
 
 from tests.wait import wait_until
 
+ROOT = Path(__file__).parents[2]
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 GUIDE = (ROOT / "docs" / "migration.md").read_text()
 SECTIONS = {part.partition("\n")[0]: part for part in GUIDE.split("\n## ")[1:]}

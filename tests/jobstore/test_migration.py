@@ -17,8 +17,6 @@ from tests.wait import wait_until
 
 pytestmark = pytest.mark.jobstore
 
-ROOT = Path(__file__).parents[2]
-
 
 class Modules:
     """Starts the modules of a test. Each start is a new module; `stop` lets go of its store."""
