@@ -76,6 +76,11 @@ class Ledger:
         if not account.credit:
             self._checks.setdefault(account, self._loop.time() + CHECK_SECONDS)
 
+    @property
+    def leases(self) -> int:
+        """How many leases are outstanding."""
+        return len(self._accounts)
+
     def lease(self, token: str) -> store_pb2.LeaseRef | None:
         """The lease, if a stream here holds it."""
         account = self._accounts.get(token)

@@ -15,8 +15,10 @@ from jobwire_server.store.errors import StoreError, draining
 from jobwire_server.store.times import duration_ms, timestamp_ms
 from jobwire_server.store.types import Held
 
+from . import metrics
 from .background import Background
 from .credit import Ledger
+from .gauges import Gauges
 from .hub import Hub
 from .notices import Notices
 from .sessions import Sessions
@@ -48,6 +50,8 @@ class Dispatch:
         self._ledger = Ledger(store)
         self._watches = Watches(store)
         self._sessions = Sessions()
+        store.observer = measuring = metrics.Measuring()
+        self._gauges = Gauges(store, self._ledger, measuring)
         self._timers = [Timer(partition, store, self._hub) for partition in range(store.partitions)]
 
     @asynccontextmanager
@@ -55,7 +59,7 @@ class Dispatch:
         """Timers and notices run for the extent of the context; at its end, what was not delivered is given back."""
         notices = Notices(self._store, self._hub, self._ledger, self._watches, self._background)
         work = [notices.follow_for_ever(), self._ledger.check_for_ever(), *(t.run_for_ever() for t in self._timers)]
-        work.append(Upkeep(self._store).run_for_ever())
+        work += [Upkeep(self._store).run_for_ever(), self._gauges.follow_for_ever()]
         tasks = [asyncio.create_task(part) for part in work]
         try:
             yield
@@ -78,12 +82,17 @@ class Dispatch:
         if isinstance(outcome, StoreError):
             raise outcome
         response = outcome or await self._store.create(request)
+        if not response.created:
+            metrics.dedup_hits.add(1)
         self._arm_for(response.job)
         return response
 
     async def batch_create(self, request: store_pb2.BatchCreateRequest) -> store_pb2.BatchCreateResponse:
         """Store.BatchCreate."""
         response = await self._store.batch_create(request)
+        repeats = sum(result.HasField("response") and not result.response.created for result in response.results)
+        if repeats:
+            metrics.dedup_hits.add(repeats)
         for result in response.results:
             self._arm_for(result.response.job)
         return response
@@ -136,16 +145,25 @@ class Dispatch:
         )
         with self._hub.listening(claim, duration_ms(request.receipt_timeout)) as listener:
             stream = ClaimStream(request, write, listener, self._ledger, self._undelivered)
-            with self._sessions.opened(request.session_id, request.epoch, stream.account):
-                await stream.run(await self._still_held(request.held))
+            self._gauges.streams += 1
+            try:
+                with self._sessions.opened(request.session_id, request.epoch, stream.account):
+                    await stream.run(await self._still_held(request.held))
+            finally:
+                self._gauges.streams -= 1
 
     # -- heartbeat and settle ----------------------------------------------------------------------------------------
 
     async def heartbeat(self, request: store_pb2.HeartbeatRequest) -> store_pb2.HeartbeatResponse:
         """Store.Heartbeat."""
         response = await self._store.heartbeat(request)
+        lost = 0
         for beat, result in zip(request.leases, response.results, strict=True):
-            self._ledger.heard(beat.lease.token, gone=result.state == store_pb2.LEASE_STATE_LOST)
+            gone = result.state == store_pb2.LEASE_STATE_LOST
+            lost += gone
+            self._ledger.heard(beat.lease.token, gone=gone)
+        if lost:
+            metrics.leases_lost.add(lost)
         return response
 
     async def complete(self, request: store_pb2.CompleteRequest) -> store_pb2.CompleteResponse:
@@ -167,19 +185,25 @@ class Dispatch:
     async def batch_settle(self, request: store_pb2.BatchSettleRequest) -> store_pb2.BatchSettleResponse:
         """Store.BatchSettle."""
         response = await self._store.batch_settle(request)
+        fenced = 0
         for settlement, result in zip(request.settlements, response.results, strict=True):
             refused = result.HasField("error")
             gone = not refused or result.error.reason in _LEASE_GONE
+            fenced += refused and result.error.reason == job_pb2.ERROR_REASON_LEASE_LOST
             self._ledger.heard(_lease_of(settlement).token, gone=gone)
             if not refused:
                 self._arm_after(settlement.fail)
                 self._arm_after(settlement.release)
+        if fenced:
+            metrics.fenced_writes.add(fenced)
         return response
 
     async def _settle(self, verb: Callable[[_Request], Awaitable[_Response]], request: _Request) -> _Response:
         try:
             response = await verb(request)
         except StoreError as error:
+            if error.reason == job_pb2.ERROR_REASON_LEASE_LOST:
+                metrics.fenced_writes.add(1)
             self._ledger.heard(request.lease.token, gone=error.reason in _LEASE_GONE)
             raise
         self._ledger.heard(request.lease.token, gone=True)

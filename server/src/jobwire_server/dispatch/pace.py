@@ -3,5 +3,8 @@
 LOOK_SECONDS = 0.9
 """Between two looks: a lost notice costs at most a second, the look and what follows it included."""
 
+GAUGES_SECONDS = 5.0
+"""Between two readings of what queues hold, at least, and only while somebody collects metrics."""
+
 AUDIT_SECONDS = 30.0
 """Between two audits of a partition, on average."""

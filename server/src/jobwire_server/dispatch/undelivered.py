@@ -12,6 +12,7 @@ from jobwire_server.store import limits
 from jobwire_server.store.base import Store
 from jobwire_server.store.errors import StoreError
 
+from . import metrics
 from .background import Background
 from .credit import lease_of
 
@@ -45,6 +46,8 @@ class Undelivered:
 
     def give_back(self, jobs: Jobs) -> None:
         """Releases the leases, soon. If the engine does not answer they run out instead."""
+        if jobs:
+            metrics.undelivered.add(len(jobs))
         for start in range(0, len(jobs), limits.BATCH):
             self._background.start(self._release(jobs[start : start + limits.BATCH]))
 

@@ -21,6 +21,7 @@ from . import limits, paging, validation
 from .backend import Backend
 from .draw import Draw
 from .errors import StoreError, not_found
+from .observer import Observer
 from .prepare import Creation, partition_of, prepare
 from .times import duration_ms, timestamp_ms
 from .types import Claimed, Held, Outcome, Repair, SettleResponse, Sweep, Wish
@@ -51,6 +52,7 @@ class Store(Backend):
         """What an operator should know of it."""
         self.draw = draw or Draw()
         self.replica = replica or self.draw.nonce()
+        self.observer = Observer()
         self._sweep_interval = sweep_interval_ms / 1_000
         self._swept = [0.0] * partitions
         self._next_partition = 0
@@ -208,7 +210,7 @@ class Store(Backend):
             while more and len(answer.jobs) < wanted and left >= limits.ANSWER_BYTES // 2:
                 try:
                     await self._keep_swept(partition)
-                    jobs, more = await self.claim_from(
+                    jobs, more, _ = await self.claim_from(
                         partition, request, wanted - len(answer.jobs), left, waiting=False
                     )
                 except StoreError:
@@ -236,7 +238,10 @@ class Store(Backend):
         `receipt_ms`, a lease lasts only that long until its first heartbeat. With `waiting`, registers this replica as
         waiting for the queues in the same step, unless more jobs are ready there.
         """
-        return await self._claim(partition, self._wish(request, max_jobs, max_bytes, receipt_ms, waiting))
+        claimed = await self._claim(partition, self._wish(request, max_jobs, max_bytes, receipt_ms, waiting))
+        if claimed.jobs:
+            self.observer.claimed(claimed.waited_ms)
+        return claimed
 
     async def hand_off(
         self, request: store_pb2.CreateRequest, claim: store_pb2.ClaimRequest, max_jobs: int, *, receipt_ms: int = 0
@@ -250,6 +255,8 @@ class Store(Backend):
         await self._keep_swept(creation.partition)
         wish = self._wish(claim, max_jobs, limits.ANSWER_BYTES, receipt_ms, waiting=True)
         [outcome], claimed = await self._hand_off(creation.partition, [creation], wish)
+        if claimed.jobs:
+            self.observer.claimed(claimed.waited_ms)
         return outcome, claimed
 
     def _wish(
@@ -354,7 +361,9 @@ class Store(Backend):
         that ran out are reclaimed, records past their retention go. Idempotent; every replica does it.
         """
         self._swept[partition] = time.monotonic()
-        return await self._sweep(partition)
+        swept = await self._sweep(partition)
+        self.observer.swept(swept)
+        return swept
 
     async def reclaim_stale(self, request: store_pb2.ReclaimStaleRequest) -> store_pb2.ReclaimStaleResponse:
         """Store.ReclaimStale."""
@@ -365,6 +374,7 @@ class Store(Backend):
         answer = store_pb2.ReclaimStaleResponse()
         while left > 0 and partition < self.partitions:
             looked, reclaimed, cursor = await self._reclaim_stale(partition, before, cursor, left)
+            self.observer.reclaimed(len(reclaimed))
             answer.reclaimed.extend(
                 store_pb2.LeaseRef(namespace=namespace, id=job_id) for namespace, job_id in reclaimed
             )

@@ -20,6 +20,8 @@ class Claimed(NamedTuple):
     jobs: list[store_pb2.ClaimedJob]
     more: bool
     """Whether more jobs are ready in the asked queues."""
+    waited_ms: int = 0
+    """How long the one that had been ready for longest had waited; of a repeat 0."""
 
 
 class Wish(NamedTuple):
@@ -50,6 +52,8 @@ class Sweep(NamedTuple):
     """The next known deadline of the partition (run time, queue timeout, lease); 0: none."""
     more: bool
     """A slice was full: sweep again at once."""
+    late_ms: int
+    """How late the latest of the promoted was."""
     promoted: int
     expired: int
     removed: int

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from jobwire.v1 import job_pb2, store_pb2
 
 from jobwire_server.store import limits
-from jobwire_server.store.times import set_duration, set_timestamp
+from jobwire_server.store.times import duration_ms, set_duration, set_timestamp
 from jobwire_server.store.types import Claimed, Wish
 
 from .partition import Claim
@@ -23,8 +23,10 @@ def claim(step: Step, wish: Wish) -> Claimed:
     claims = step.partition.claims
     for token in [token for token, claim in claims.items() if claim.time + limits.CLAIM_REPEATABLE_MS <= step.now]:
         del claims[token]
+    waited_ms = 0
     if wish.token not in claims:
-        claims[wish.token] = Claim(step.now, [record.name for record in _take(step, wish)])
+        taken, waited_ms = _take(step, wish)
+        claims[wish.token] = Claim(step.now, [record.name for record in taken])
     jobs = []
     for index, name in enumerate(claims[wish.token].names):
         record = step.find(name)
@@ -33,7 +35,7 @@ def claim(step: Step, wish: Wish) -> Claimed:
     more = any(step.partition.ready.next(*queue) for queue in wish.queues)
     if wish.waiting and not more:
         register(step, wish.queues)
-    return Claimed(jobs, more)
+    return Claimed(jobs, more, waited_ms)
 
 
 def look(step: Step, queues: Sequence[tuple[str, str]]) -> list[bool]:
@@ -55,19 +57,21 @@ def register(step: Step, queues: Sequence[tuple[str, str]]) -> None:
         step.partition.waiters[queue].put(step.replica, step.now + limits.WAITER_EXPIRY_MS)
 
 
-def _take(step: Step, wish: Wish) -> list[Record]:
+def _take(step: Step, wish: Wish) -> tuple[list[Record], int]:
     taken: list[Record] = []
+    waited_ms = 0
     size = 0
     for record in _in_turn(step, wish.queues):
         size += limits.ENVELOPE_BYTES + len(record.job.payload)
         size += job_pb2.Job(labels=record.job.labels).ByteSize() + record.job.error.ByteSize()
         if len(taken) == wish.max_jobs or (taken and size > wish.max_bytes):
             break
+        waited_ms = max(waited_ms, step.now - record.deadline + duration_ms(record.job.queue_timeout))
         job_lease = record.job.lease_duration.ToMilliseconds()
         lease = Lease(f"{wish.token}-{len(taken)}", job_lease or wish.lease_ms, wish.receipt_ms, step.replica)
         step.lease(record, lease, wish.worker_id)
         taken.append(record)
-    return taken
+    return taken, waited_ms
 
 
 def _in_turn(step: Step, queues: Sequence[tuple[str, str]]) -> Iterator[Record]:

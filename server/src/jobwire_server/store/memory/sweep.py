@@ -23,6 +23,7 @@ def sweep(step: Step) -> Sweep:
     slices = [timer.upto(step.now, limits.SWEEP_SLICE) for timer in timers]
     due, leases, gone = (list(_standing(step, *pair)) for pair in zip(timers, slices, strict=True))
     expired = [record for record in due if record.ready]
+    late_ms = max((step.now - record.deadline for record in due if not record.ready), default=0)
     for record in due:
         if record.ready:
             _expire(step, record)
@@ -38,6 +39,7 @@ def sweep(step: Step) -> Sweep:
         now_ms=step.now,
         next_ms=min(deadlines, default=0),
         more=any(len(entries) == limits.SWEEP_SLICE for entries in slices),
+        late_ms=late_ms,
         promoted=len(due) - len(expired),
         expired=len(expired),
         removed=len(gone),

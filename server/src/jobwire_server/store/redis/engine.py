@@ -12,7 +12,8 @@ import contextlib
 import random
 import re
 import ssl
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -123,6 +124,8 @@ class Engine:
 
     def __init__(self, url: str, *, rehearse: bool = False) -> None:
         self._rehearse = rehearse
+        self.round_trip: Callable[[float], None] | None = None
+        """Told of each pipeline how many seconds it took."""
         self.client = _client(url)
         self._waiting: list[_Call] = []
         self._flushing: asyncio.Task[None] | None = None
@@ -187,6 +190,7 @@ class Engine:
         """
         if not calls:
             return []
+        began = time.perf_counter()
         try:
             answers = await self._execute([(call, "EVALSHA", self._source(call).sha) for call in calls])
             unknown = [i for i, answer in enumerate(answers) if isinstance(answer, exceptions.NoScriptError)]
@@ -196,6 +200,9 @@ class Engine:
                     answers[i] = answer
         except (TimeoutError, exceptions.RedisError, OSError) as error:
             return [error] * len(calls)
+        finally:
+            if self.round_trip is not None:
+                self.round_trip(time.perf_counter() - began)
         return answers
 
     def _source(self, call: _Call) -> Source:

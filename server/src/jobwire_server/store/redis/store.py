@@ -59,6 +59,7 @@ class RedisStore(Store):
     """The production backend. Made by `connect`."""
 
     def __init__(self, url: str, engine: Engine, prefix: str, clock: Callable[[], int] | None, **base: Any) -> None:
+        engine.round_trip = self._tell_round_trip
         super().__init__(**base)
         self._url = url
         self._engine = engine
@@ -110,6 +111,9 @@ class RedisStore(Store):
         )
         store.engine, store.warnings = version, warnings
         return store
+    def _tell_round_trip(self, seconds: float) -> None:
+        self.observer.round_trip(seconds)  # whichever there is by then
+
 
     async def _run(self, partition: int, script: Script, *params: Argument, **lists: Sequence[Argument]) -> Any:
         args = [self._clock() if self._clock else 0, *params]
@@ -126,7 +130,7 @@ class RedisStore(Store):
     async def _hand_off(
         self, partition: int, creations: Sequence[Creation], wish: Wish
     ) -> tuple[list[Outcome], Claimed]:
-        answers, (more, *flat) = await self._run(
+        answers, (more, waited, *flat) = await self._run(
             partition,
             scripts.HAND_OFF,
             *wish_args(wish, self.replica),
@@ -134,7 +138,7 @@ class RedisStore(Store):
             queues=flat_queues(wish.queues),
         )
         outcomes = [created(creation, answer) for creation, answer in zip(creations, answers, strict=True)]
-        return outcomes, _claimed(more, flat)
+        return outcomes, _claimed(more, waited, flat)
 
     # -- read --------------------------------------------------------------------------------------------------------
 
@@ -215,10 +219,10 @@ class RedisStore(Store):
     # -- claim and settle --------------------------------------------------------------------------------------------
 
     async def _claim(self, partition: int, wish: Wish) -> Claimed:
-        more, *flat = await self._run(
+        more, waited, *flat = await self._run(
             partition, scripts.CLAIM, *wish_args(wish, self.replica), queues=flat_queues(wish.queues)
         )
-        return _claimed(more, flat)
+        return _claimed(more, waited, flat)
 
     async def _look(self, partition: int, queues: Sequence[tuple[str, str]]) -> list[bool]:
         answers = await self._run(partition, scripts.LOOK, self.replica, items=flat_queues(queues))
@@ -251,10 +255,10 @@ class RedisStore(Store):
     # -- time --------------------------------------------------------------------------------------------------------
 
     async def _sweep(self, partition: int) -> Sweep:
-        now, next_ms, more, promoted, expired, removed, *names = await self._run(
+        now, next_ms, more, late, promoted, expired, removed, *names = await self._run(
             partition, scripts.SWEEP, limits.SWEEP_SLICE, _LOST_ERROR, _EXPIRED_ERROR
         )
-        return Sweep(now, next_ms, bool(more), promoted, expired, removed, names_of(names))
+        return Sweep(now, next_ms, bool(more), late, promoted, expired, removed, names_of(names))
 
     async def _reclaim_stale(
         self, partition: int, before_ms: int | None, cursor: str, limit: int
@@ -350,5 +354,5 @@ async def _in_slices(items: Sequence[_T], run: Callable[[Sequence[_T]], Coroutin
     return [answer for some in slices for answer in some]
 
 
-def _claimed(more: int, flat: Sequence[Any]) -> Claimed:
-    return Claimed([claimed(*job) for job in zip(*[iter(flat)] * 4, strict=True)], bool(more))
+def _claimed(more: int, waited_ms: int, flat: Sequence[Any]) -> Claimed:
+    return Claimed([claimed(*job) for job in zip(*[iter(flat)] * 4, strict=True)], bool(more), waited_ms)

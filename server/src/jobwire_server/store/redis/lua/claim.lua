@@ -7,9 +7,10 @@
 --
 -- First everything is chosen, only reading; then what was chosen is written. A repeat with the same token answers the
 -- leases of its first try that still stand. With `waiting`, the replica is registered as waiting unless more jobs are
--- ready. Answers {more, ns, id, token, fields, ns, id, token, fields, ...}.
+-- ready. Answers {more, waited, ns, id, token, fields, ns, id, token, fields, ...}; `waited`: how long the job that had
+-- been ready for longest had waited, of a repeat 0.
 
-local answer, taken, size, full = { 0 }, {}, 0, false
+local answer, taken, size, full = { 0, 0 }, {}, 0, false
 
 -- Takes one chosen job into the answer, or returns false if it does not fit any more.
 local function choose(job)
@@ -125,6 +126,7 @@ end
 -- Grants the i-th lease.
 local function grant(job, i)
   local lease_token = token .. "-" .. (i - 1)
+  answer[2] = math.max(answer[2], now - (job.deadline - job.queue_timeout))
   job.status, job.reason, job.attempt = "R", "-", job.attempt + 1
   job.started, job.heartbeat = now, now
   job.lease_ms = job.lease > 0 and job.lease or lease_ms

@@ -3,10 +3,10 @@
 -- One slice of what time does to a partition, at most `slice` entries per timer: due jobs become ready, unclaimed ones
 -- end as FAILED, leases that ran out are reclaimed, records past their retention go. Idempotent.
 --
--- Answers {now, next deadline (0: none), more, promoted, expired, removed, ns, id, ns, id, ...}, the names being those
--- whose leases were reclaimed.
+-- Answers {now, next deadline (0: none), more, late, promoted, expired, removed, ns, id, ns, id, ...}: `late` is how late
+-- the latest of the promoted was, the names are those whose leases were reclaimed.
 
-local promoted, expired, removed, more = 0, 0, 0, 0
+local promoted, expired, removed, more, late = 0, 0, 0, 0, 0
 local answer = {}
 local LOST = { walk = 0 }
 
@@ -45,6 +45,7 @@ each_due(keys.due, function(job)
   end
 end)
 
+    late = math.max(late, now - job.deadline)
 each_due(keys.lease, function(job)
   answer[#answer + 1] = job.ns
   answer[#answer + 1] = job.id
@@ -65,4 +66,4 @@ for _, timer in ipairs({ keys.due, keys.lease }) do
   end
 end
 effects.flush()
-return { now, next_deadline, more, promoted, expired, removed, unpack(answer) }
+return { now, next_deadline, more, late, promoted, expired, removed, unpack(answer) }
