@@ -92,3 +92,15 @@ async def test_parent_token_of_a_job_nobody_runs_is_lost(bench: Bench) -> None:
     for parent_id in ("p", "s"):
         error = await refusal(bench.verbs.create(create(f"{parent_id}/a", parent_id=parent_id, parent_token="t")))
         assert error.reason == job_pb2.ERROR_REASON_LEASE_LOST
+
+
+async def test_a_parent_made_anew_counts_its_own_children_only(bench: Bench) -> None:
+    await bench.add("p")
+    await bench.add("p/ended", parent_id="p", status=SUCCEEDED)
+    await bench.add("p/live", "q", parent_id="p")
+    await bench.verbs.delete(store_pb2.DeleteRequest(id="p"))
+    await bench.add("p")
+    await bench.add("p/own", parent_id="p")
+    await bench.verbs.delete(store_pb2.DeleteRequest(id="p/ended"))
+    await bench.verbs.complete(complete(await bench.take("q")))
+    assert (await bench.job("p")).child_counts == job_pb2.ChildCounts(total=1)

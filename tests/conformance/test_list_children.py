@@ -5,6 +5,8 @@ import base64
 from jobwire.v1 import job_pb2, store_pb2
 from jobwire_server.store import limits
 
+from tests.requests import create
+
 from .bench import Bench, refusal
 
 
@@ -98,3 +100,21 @@ async def test_page_tokens_that_are_not_ours_are_refused(bench: Bench) -> None:
         assert list(error.fields) == ["page_token"], token
     error = await refusal(bench.verbs.list_children(store_pb2.ListChildrenRequest(parent_id="p", page_size=1_001)))
     assert list(error.fields) == ["page_size"]
+
+
+async def test_large_labels_are_paged_by_bytes(bench: Bench) -> None:
+    await bench.add("p")
+    labels = {f"{number:064}": "v" * 256 for number in range(32)}
+    for start in range(0, 500, 100):
+        requests = [create(f"p/{number}", parent_id="p", labels=labels) for number in range(start, start + 100)]
+        await bench.verbs.batch_create(store_pb2.BatchCreateRequest(requests=requests))
+    request = store_pb2.ListChildrenRequest(parent_id="p", page_size=1_000)
+    found: list[str] = []
+    while True:
+        page = await bench.verbs.list_children(request)
+        assert page.ByteSize() <= limits.MESSAGE_BYTES
+        found += [job.id for job in page.jobs]
+        if not page.next_page_token:
+            break
+        request.page_token = page.next_page_token
+    assert sorted(found) == sorted(f"p/{number}" for number in range(500))

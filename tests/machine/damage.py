@@ -81,7 +81,14 @@ async def repair(store: Store) -> dict[str, int]:
 
 async def agrees(store: Store) -> bool:
     """Whether every partition's counters and indexes agree."""
-    return all([await store.audit(partition) for partition in range(store.partitions)])
+    for partition in range(store.partitions):
+        cursor, begun = "", False
+        while cursor or not begun:
+            agree, _, cursor = await store.audit(partition, cursor)
+            begun = True
+            if not agree:
+                return False
+    return True
 
 
 def ring_of(memory: MemoryStore, key: bytes) -> Ring:

@@ -77,7 +77,8 @@ def of_memory(store: MemoryStore, now_ms: int) -> Snapshot:
         counts: defaultdict[str, int] = defaultdict(int)
         for name, record in partition.records.items():
             found.records[name] = (record.answer(full=True), _hidden(record))
-            counts[_place(record)] += 1
+            for place in _places(record):
+                counts[place] += 1
         found.counts.update({f"{number}:{place}": count for place, count in counts.items()})
         timers = ((found.due, partition.due), (found.lease, partition.leases), (found.gone, partition.gone))
         for index, timer in timers:
@@ -114,8 +115,10 @@ def _hidden(record: Record) -> tuple[str, ...]:
     return tuple(map(str, (record.seq, record.deadline, token, lease_ms, receipt, record.cancel_at)))
 
 
-def _place(record: Record) -> str:
+def _places(record: Record) -> list[str]:
+    """The counters that count it: its timer's, and its place's in its queue."""
     if record.expires:
-        return f"{US}{US}gone"
+        return [f"{US}{US}gone"]
     place = "running" if record.running else "ready" if record.ready else "scheduled"
-    return US.join((record.job.namespace, record.job.queue, place))
+    timer = "lease" if record.running else "due"
+    return [f"{US}{US}{timer}", US.join((record.job.namespace, record.job.queue, place))]

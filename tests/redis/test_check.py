@@ -10,7 +10,7 @@ from jobwire_server.store.redis import RedisStore
 from jobwire_server.store.redis.check import _refuse_older
 
 from tests.engines import ENGINE, Engine
-from tests.machine.damage import repair
+from tests.machine.damage import agrees, repair
 from tests.requests import claim, complete, create
 
 
@@ -86,7 +86,7 @@ async def test_d10_a_user_with_only_what_is_needed_works_and_is_told_what_is_not
             [claimed] = (await store.claim(claim("q"))).jobs
             await store.complete(complete(claimed))
             await store.sweep(0)
-            assert await store.audit(0)
+            assert await agrees(store)
             assert await repair(store) == {}
             await store.ping()
             notices = store.notices()

@@ -48,10 +48,15 @@ async def test_a_server_mends_what_an_audit_finds_and_says_so(
     monkeypatch.setattr(pace, "AUDIT_SECONDS", 0.1)
     await engine.flush()
     store = await RedisStore.connect(engine.url, partitions=2)
+    for number in range(20):
+        await store.create(create(f"j{number}", "q", delay=3_600))
     with structlog.testing.capture_logs() as lines:
         async with Dispatch(store).running(), engine.client() as client:
-            for number in range(20):
-                await store.create(create(f"j{number}", "q", delay=3_600))
+            # The first walks have been here: the next ones come of an audit.
+            async def walked() -> bool:
+                return len(await keys_of(client, ["walked"])) == 2
+
+            await wait_until(walked)
             lost = await keys_of(client, ["due"])
             assert len(lost) == 2
             await client.delete(*lost)

@@ -31,7 +31,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 
-_NO = ("", "0", "false", "no", "off")
+_YES = ("1", "true", "yes")
+"""What switches on gRPC's own help with forks; everything else leaves it off."""
 
 _connected: set[str] = set()
 """The kinds of channels that this process, or one that it was forked from, has made."""
@@ -62,7 +63,7 @@ class Endpoint:
 
     def _connecting(self, kind: str) -> tuple[tuple[str, int], ...]:
         # Without the help that gRPC has for it, and with channels for event loops even so, every call would hang.
-        if "aio" in _inherited or (_inherited and os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "0") in _NO):
+        if "aio" in _inherited or (_inherited and os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "").lower() not in _YES):
             raise RuntimeError(
                 "this process was forked from one that had connected already, which gRPC does not survive: fork before "
                 "connecting, or start processes by 'spawn' or 'forkserver'"

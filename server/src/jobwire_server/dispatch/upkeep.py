@@ -21,6 +21,8 @@ class Upkeep:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._cursors = [""] * store.partitions
+        """Where each partition's next audit goes on."""
 
     async def run_for_ever(self) -> None:
         """Audits each partition once per `pace.AUDIT_SECONDS` on average; replicas do not keep step."""
@@ -28,7 +30,9 @@ class Upkeep:
             await asyncio.sleep(random.uniform(0.5, 1.5) * pace.AUDIT_SECONDS)  # noqa: S311
             for partition in range(self._store.partitions):
                 try:
-                    if not await self._store.audit(partition):
+                    audit = await self._store.audit(partition, self._cursors[partition])
+                    self._cursors[partition] = audit.cursor
+                    if audit.stale or not audit.agree:
                         await self._repair(partition)
                 except StoreError as error:
                     _log.debug("audit refused", partition=partition, reason=error.reason_name)
@@ -37,17 +41,19 @@ class Upkeep:
 
     async def _repair(self, partition: int) -> None:
         mended: Counter[str] = Counter()
-        cursor = ""
+        cursor, walking = "", True
         loop = asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            cursor, some = await self._store.repair(partition, cursor)
-            mended.update(some)
-            for sort, number in some.items():
-                metrics.repairs.add(number, {"sort": sort})
-            if not cursor:
-                break
-            # At least half of the engine's time is for others.
-            await asyncio.sleep(loop.time() - began)
-        if mended:
-            _log.warning("counters and indexes differed: mended", partition=partition, **mended)
+        try:
+            while walking:
+                began = loop.time()
+                cursor, some = await self._store.repair(partition, cursor)
+                mended.update(some)
+                for sort, number in some.items():
+                    metrics.repairs.add(number, {"sort": sort})
+                walking = cursor != ""
+                # At least half of the engine's time is for others.
+                await asyncio.sleep(loop.time() - began if walking else 0)
+        finally:
+            # Also what a walk mended that was broken off.
+            if mended:
+                _log.warning("counters and indexes differed: mended", partition=partition, **mended)

@@ -9,7 +9,7 @@ from jobwire.v1 import admin_pb2, job_pb2, store_pb2
 
 from .errors import StoreError
 from .prepare import Creation
-from .types import Claimed, Held, Notice, Outcome, Repair, SettleResponse, Sweep, Wish
+from .types import Audit, Claimed, Held, Notice, Outcome, Repair, SettleResponse, Sweep, Wish
 
 
 class Backend(ABC):
@@ -89,7 +89,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    async def _audit(self, partition: int) -> bool: ...
+    async def _audit(self, partition: int, cursor: str) -> Audit: ...
 
     @abstractmethod
     async def _repair(self, partition: int, cursor: str) -> Repair: ...

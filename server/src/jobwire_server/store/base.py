@@ -24,7 +24,7 @@ from .errors import StoreError, not_found
 from .observer import Observer
 from .prepare import Creation, partition_of, prepare
 from .times import duration_ms, timestamp_ms
-from .types import Claimed, Held, Outcome, Repair, SettleResponse, Sweep, Wish
+from .types import Audit, Claimed, Held, Outcome, Repair, SettleResponse, Sweep, Wish
 
 _T = TypeVar("_T")
 
@@ -385,9 +385,9 @@ class Store(Backend):
             answer.next_page_token = paging.reclaim_token(partition, cursor)
         return answer
 
-    async def audit(self, partition: int) -> bool:
-        """Whether a partition's counters agree with its indexes (rule 9). Costs by queues and lines, not by jobs."""
-        return await self._audit(partition)
+    async def audit(self, partition: int, cursor: str = "") -> Audit:
+        """Whether a partition's counters agree with its indexes (rule 9); a slice of its queues at a time."""
+        return await self._audit(partition, cursor)
 
     async def repair(self, partition: int, cursor: str = "") -> Repair:
         """One slice of a walk that mends what an eviction, a restored backup or a hand left behind: every record is put

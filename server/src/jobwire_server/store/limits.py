@@ -63,11 +63,13 @@ SWEEP_SLICE = 200
 SCRIPT_SLICE = 250
 SWEEP_INTERVAL_MS = 500
 
-# Keys, and entries of an index, that one script of the repair walk looks at; lines that an audit adds up; and how long
-# a walk that nobody goes on with stands in the way of another.
+# Keys, and entries of an index or of the counters, that one script of a repair walk or an audit looks at; lines that an
+# audit adds up at most; how long a walk that nobody goes on with stands in the way of another; and how often one is due
+# though nothing seems amiss: what damages an index and its counter alike is not seen by comparing them.
 REPAIR_SLICE = 200
-AUDIT_LINES = 20_000
+AUDIT_LINES = 2_000
 WALK_EXPIRY_MS = MINUTE_MS
+WALK_EVERY_MS = DAY_MS
 
 # How long a replica counts as waiting for a queue without saying so again; it says so about every second.
 WAITER_EXPIRY_MS = 3 * SECOND_MS

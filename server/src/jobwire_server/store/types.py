@@ -61,6 +61,17 @@ class Sweep(NamedTuple):
     """(namespace, id) of the jobs whose leases ran out."""
 
 
+class Audit(NamedTuple):
+    """What one look at counters and indexes found."""
+
+    agree: bool
+    """Whether they agree, as far as this look went."""
+    stale: bool
+    """No repair walk was here for a day: one is due even so."""
+    cursor: str
+    """Where the next look goes on; "" when all queues were looked at."""
+
+
 class Repair(NamedTuple):
     """What one slice of a repair walk did."""
 

@@ -56,6 +56,8 @@ class Record:
     """Of `job.attempts`, one each."""
     update_mark: str = ""
     """The request id of the last Update, if it gave one."""
+    kin: str = ""
+    """The nonce of the parent that counts it: another of the same id does not."""
     watchers: set[str] = field(default_factory=set)
 
     @property

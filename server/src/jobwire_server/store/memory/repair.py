@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jobwire_server.store.types import Repair
+from jobwire_server.store.types import Audit, Repair
 
 from .record import Record
 from .step import Step
 
 
-def audit(step: Step) -> bool:
+def audit(step: Step) -> Audit:
     """Whether the indexes are as large as the records ask for."""
     partition = step.partition
     records = partition.records.values()
     standing = Counter(id(partition.timer_of(record)) for record in records)
     timers = (partition.due, partition.leases, partition.gone)
     in_line = sum(record.ready for record in records)
-    return all(len(timer) == standing[id(timer)] for timer in timers) and len(partition.ready.entries()) == in_line
+    agree = all(len(timer) == standing[id(timer)] for timer in timers) and len(partition.ready.entries()) == in_line
+    return Audit(agree, stale=False, cursor="")
 
 
 def repair(step: Step) -> Repair:

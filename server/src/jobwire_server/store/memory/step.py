@@ -68,7 +68,9 @@ class Step:
             self.partition.dedup[record.dedup_key] = job.id
         if job.parent_id:
             self.partition.children[job.namespace, job.parent_id].put(job.id, self.now)
-            self._count(job, 1, job_pb2.JOB_STATUS_UNSPECIFIED, job.status)
+            parent = self.partition.records.get((job.namespace, job.parent_id))
+            record.kin = parent.nonce if parent else ""
+            self._count(record, 1, job_pb2.JOB_STATUS_UNSPECIFIED, job.status)
         if record.expires:
             self.keep_until(record, record.retained_until(self.now))
 
@@ -87,7 +89,7 @@ class Step:
     def delete(self, record: Record) -> None:
         """Removes it at its owner's wish: a deleted child no longer counts, one whose retention ended does."""
         self.remove(record)
-        self._count(record.job, -1, record.job.status, job_pb2.JOB_STATUS_UNSPECIFIED)
+        self._count(record, -1, record.job.status, job_pb2.JOB_STATUS_UNSPECIFIED)
 
     def changed(self, record: Record, *, bump: bool = True) -> None:
         """A new version; with `bump` (everything but progress) a new etag too."""
@@ -223,7 +225,7 @@ class Step:
             job.ClearField("finish_time")
         elif not record.ended:
             set_timestamp(job.finish_time, self.now)
-        self._count(job, 0, job.status, status)
+        self._count(record, 0, job.status, status)
         job.status = status
         job.wait_reason = job_pb2.WAIT_REASON_UNSPECIFIED
 
@@ -252,13 +254,14 @@ class Step:
 
     def _count(
         self,
-        child: job_pb2.Job,
+        child: Record,
         total: int,
         before: job_pb2.JobStatus.ValueType,
         after: job_pb2.JobStatus.ValueType,
     ) -> None:
-        parent = self.partition.records.get((child.namespace, child.parent_id)) if child.parent_id else None
-        if parent is None:
+        job = child.job
+        parent = self.partition.records.get((job.namespace, job.parent_id)) if job.parent_id else None
+        if parent is None or parent.nonce != child.kin:
             return
         counts = parent.job.child_counts
         counts.total += total

@@ -12,7 +12,18 @@ from jobwire_server.store.base import Store
 from jobwire_server.store.draw import Draw
 from jobwire_server.store.errors import StoreError
 from jobwire_server.store.prepare import Creation
-from jobwire_server.store.types import Claimed, Held, Notice, NoticeKind, Outcome, Repair, SettleResponse, Sweep, Wish
+from jobwire_server.store.types import (
+    Audit,
+    Claimed,
+    Held,
+    Notice,
+    NoticeKind,
+    Outcome,
+    Repair,
+    SettleResponse,
+    Sweep,
+    Wish,
+)
 
 from . import claim, create, read, remove, repair, settle, sweep, update
 from .partition import State
@@ -139,7 +150,7 @@ class MemoryStore(Store):
         with self._step(partition) as step:
             return sweep.reclaim_stale(step, before_ms, cursor, limit)
 
-    async def _audit(self, partition: int) -> bool:
+    async def _audit(self, partition: int, cursor: str) -> Audit:
         with self._step(partition) as step:
             return repair.audit(step)
 

@@ -31,6 +31,7 @@ ROUTE: Sequence[tuple[str, str]] = (
     ("parent", STR),
     ("dedup", STR),  # name of its dedup key
     ("hash", STR),  # of its request, if it has a dedup key
+    ("kin", STR),  # the nonce of the parent that counts it: another of the same id does not
 )
 STATE: Sequence[tuple[str, str]] = (
     ("status", STR),  # a letter of STATUS
@@ -155,7 +156,7 @@ def decode_cancel(text: bytes) -> job_pb2.Cancellation:
 def _decode_texts(job: job_pb2.Job, route: bytes | None, state: bytes | None) -> None:
     if route is None or state is None:
         raise ValueError("a record without its texts")
-    (created, nonce, _, _, queue_timeout, lease, max_attempts, job.queue, job.tenant, job.parent_id, _, _) = (
+    (created, nonce, _, _, queue_timeout, lease, max_attempts, job.queue, job.tenant, job.parent_id, _, _, _) = (
         route.decode().split("\n")
     )
     (status, reason, version, revision, attempt, failures, losses, _, priority, *rest) = state.decode().split("\n")

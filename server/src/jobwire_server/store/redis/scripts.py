@@ -43,6 +43,7 @@ CONSTANTS: Mapping[str, int | Sequence[str]] = {
     **{name.upper(): FIELDS.index(name) + 1 for name in ("payload", "labels", "error")},
     "ENVELOPE": limits.ENVELOPE_BYTES,
     "UNDELIVERED_MAX": limits.UNDELIVERED_MAX,
+    "WALK_EVERY": limits.WALK_EVERY_MS,
     "WALK_EXPIRY": limits.WALK_EXPIRY_MS,
     "WAITER_EXPIRY": limits.WAITER_EXPIRY_MS,
     "YEAR": limits.YEAR_MS,
@@ -174,10 +175,12 @@ RECLAIM_STALE = Script(
     "reclaim_stale",
     (("before", INT), ("after_deadline", INT), ("after_ref", STR), ("limit", INT), ("lost_error", STR)),
 )
-AUDIT = Script("audit", (("lines_max", INT),))
-REPAIR = Script("repair", (("begins", INT), ("number", INT), ("second", INT), ("cursor", STR), ("slice", INT)))
-REPAIR_INDEX = Script("repair_index", (("index", STR), ("cursor", STR), ("slice", INT)))
-REPAIR_COUNTS = Script("repair_counts", (("number", INT),))
+AUDIT = Script("audit", (("lines_max", INT), ("cursor", STR), ("slice", INT)))
+_WALK: Sequence[tuple[str, str]] = (("number", INT), ("cursor", STR), ("slice", INT))
+REPAIR = Script("repair", (*_WALK, ("begins", INT)))
+REPAIR_INDEXES = Script("repair_indexes", _WALK)
+REPAIR_INDEX = Script("repair_index", (*_WALK, ("index", STR)))
+REPAIR_COUNTS = Script("repair_counts", (*_WALK, ("second", INT)))
 QUEUE_STATS = Script("queue_stats", (*_QUEUE, ("tenants", INT)))
 LIST_QUEUES = Script("list_queues")
 PING = Script("ping")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
@@ -23,7 +22,7 @@ from jobwire_server.store.errors import (
 )
 from jobwire_server.store.prepare import Creation
 from jobwire_server.store.times import set_timestamp
-from jobwire_server.store.types import Claimed, Held, Notice, Outcome, Repair, SettleResponse, Sweep, Wish
+from jobwire_server.store.types import Audit, Claimed, Held, Notice, Outcome, Repair, SettleResponse, Sweep, Wish
 
 from . import scripts
 from .check import check_engine
@@ -35,7 +34,6 @@ from .codec import (
     flat_queues,
     heard,
     lease_args,
-    mended,
     names_of,
     pairs,
     settled,
@@ -47,6 +45,7 @@ from .engine import Argument, Engine, asking, opening
 from .meta import agree_on_partitions
 from .notices import notices
 from .record import STATUS, decode
+from .repair import repair
 from .scripts import Code, Script
 
 _T = TypeVar("_T")
@@ -59,8 +58,8 @@ class RedisStore(Store):
     """The production backend. Made by `connect`."""
 
     def __init__(self, url: str, engine: Engine, prefix: str, clock: Callable[[], int] | None, **base: Any) -> None:
-        engine.round_trip = self._tell_round_trip
         super().__init__(**base)
+        engine.round_trip = self._tell_round_trip
         self._url = url
         self._engine = engine
         self._prefix = prefix
@@ -111,9 +110,9 @@ class RedisStore(Store):
         )
         store.engine, store.warnings = version, warnings
         return store
+
     def _tell_round_trip(self, seconds: float) -> None:
         self.observer.round_trip(seconds)  # whichever there is by then
-
 
     async def _run(self, partition: int, script: Script, *params: Argument, **lists: Sequence[Argument]) -> Any:
         args = [self._clock() if self._clock else 0, *params]
@@ -273,38 +272,19 @@ class RedisStore(Store):
         )
         return looked, names_of(names), f"{last_deadline} {last_ref.decode()}" if last_ref else ""
 
-    async def _audit(self, partition: int) -> bool:
-        return bool(await self._run(partition, scripts.AUDIT, limits.AUDIT_LINES))
+    async def _audit(self, partition: int, cursor: str) -> Audit:
+        agree, stale, following = await self._run(
+            partition, scripts.AUDIT, limits.AUDIT_LINES, cursor or "0", limits.REPAIR_SLICE
+        )
+        return Audit(bool(agree), bool(stale), "" if following == b"0" else following.decode())
 
     async def _repair(self, partition: int, cursor: str) -> Repair:
-        # A number that no record is marked with, the pass, and where its scan goes on.
-        number, second, scan = map(int, cursor.split()) if cursor else (1 + secrets.randbits(40), 0, 0)
-        answer = await self._run(partition, scripts.REPAIR, int(not cursor), number, second, scan, limits.REPAIR_SLICE)
-        if not answer:
-            return Repair("", {})
-        next_scan, report, *indexes = answer
-        reports = [report, *await gather([self._repair_index(partition, index) for index in indexes])]
-        if next_scan != b"0":
-            return Repair(f"{number} {second} {next_scan.decode()}", mended(reports))
-        if not second:
-            return Repair(f"{number} 1 0", mended(reports))
-        reports.append(await self._run(partition, scripts.REPAIR_COUNTS, number))
-        return Repair("", mended(reports))
-
-    async def _repair_index(self, partition: int, index: bytes) -> list[Any]:
-        cursor, report = b"0", []
-        while True:
-            cursor, mended = await self._run(partition, scripts.REPAIR_INDEX, index, cursor, limits.REPAIR_SLICE)
-            report += mended
-            if cursor == b"0":
-                return report
+        return await repair(lambda script, *params: self._run(partition, script, *params), cursor)
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
     async def _list_queues(self, partition: int) -> list[tuple[str, str]]:
-        fields = await self._run(partition, scripts.LIST_QUEUES)
-        names = [field.decode().split("\x1f") for field in fields]
-        return [(namespace, queue) for namespace, queue, _ in names if queue]
+        return names_of(await self._run(partition, scripts.LIST_QUEUES))
 
     async def _queue_stats(self, partition: int, namespace: str, queue: str) -> admin_pb2.QueueStats:
         ready, scheduled, running, oldest = await self._run(

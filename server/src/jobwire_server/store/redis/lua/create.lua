@@ -40,8 +40,8 @@ local function create(item)
     end
     return { CODE_EXISTS, same.id }
   end
+  local parent = item.parent ~= "" and record.find(item.ns, item.parent)
   if item.parent ~= "" then
-    local parent = record.find(item.ns, item.parent)
     if not parent then
       return { CODE_PARENT_NOT_FOUND }
     elseif item.parent_token ~= "" and not lease.holds(parent, item.parent_token) then
@@ -60,7 +60,8 @@ local function create(item)
     ns = item.ns, id = item.id, created = now, nonce = item.nonce, request = item.request,
     window = item.window > 0 and now + item.window or 0, queue_timeout = item.queue_timeout, lease = item.lease,
     max_attempts = item.max_attempts, queue = item.queue, tenant = item.tenant, parent = item.parent,
-    dedup = item.dedup, hash = item.dedup ~= "" and item.hash or "", status = item.status, reason = "-", version = 1, revision = 1, attempt = 0, failures = 0,
+    dedup = item.dedup, hash = item.dedup ~= "" and item.hash or "",
+    kin = parent and parent.nonce or "", status = item.status, reason = "-", version = 1, revision = 1, attempt = 0, failures = 0,
     losses = 0, seq = 0, priority = item.priority, updated = now, started = 0, heartbeat = 0, finished = 0,
     deadline = 0, ttl = item.ttl, token = "", lease_ms = 0, receipt = 0, undelivered = 0,
     cancel_at = 0, owner = "", mark = "", walk = effects.walk(), worker = "",

@@ -4,6 +4,7 @@
 -- {last, id, fields, id, fields, ...}; last is the (create time .. " " .. id) of the last child looked at, false when no
 -- more follow.
 
+local REST = 640 -- what a job has in an answer besides its fields, at most: names, times, etag
 local key = keys.children(ns, parent)
 local from
 if after ~= "" and tonumber(redis.call("ZSCORE", key, after) or -1) == created then
@@ -25,11 +26,12 @@ for i = 1, math.min(#page, 2 * limit), 2 do
   local id = page[i]
   if record.find(ns, id) then
     local fields = record.read(ns, id, full == 1)
-    if full == 1 then
-      size = size + #(fields[#fields - 1] or "") + #(fields[#fields] or "")
-      if size > budget and #answer > 1 then
-        return answer
-      end
+    size = size + REST
+    for j = 1, #fields do
+      size = size + #(fields[j] or "")
+    end
+    if size > budget and #answer > 1 then
+      return answer
     end
     answer[#answer + 1] = id
     answer[#answer + 1] = fields

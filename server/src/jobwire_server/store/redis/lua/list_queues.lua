@@ -1,3 +1,12 @@
 --- @include lib/effects
--- The fields of the statistics: one per (namespace, queue, place) that holds a job, one for all others.
-return redis.call("HKEYS", keys.counts)
+-- The queues that hold a live job: {ns, queue, ns, queue, ...}, each as often as it has places with jobs.
+
+local answer = {}
+for _, field in ipairs(redis.call("HKEYS", keys.counts)) do
+  local ns, queue = string.match(field, "^([^\31]*)\31([^\31]+)\31%a+$")
+  if queue then
+    answer[#answer + 1] = ns
+    answer[#answer + 1] = queue
+  end
+end
+return answer

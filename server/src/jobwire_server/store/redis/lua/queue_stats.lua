@@ -3,7 +3,7 @@
 -- heads of the lines of at most `tenants` tenants per priority.
 
 local function count(place)
-  return tonumber(redis.call("HGET", keys.counts, ns .. US .. queue .. US .. place) or 0)
+  return tonumber(redis.call("HGET", keys.counts, ns .. US .. queue .. US .. place) or 0) or 0
 end
 
 local oldest = 0

@@ -1,13 +1,8 @@
 --- @include lib/mend
 --- @include lib/memory
--- Repair: one slice of the walk over a partition's keys. The first pass puts every record where its state says, in
--- every index, and counts it; the second (`second` 1) only names the indexes, for `repair_index`. `cursor` is the
--- engine's SCAN cursor; with `begins` the walk begins, unless one is under way. Answers {new cursor,
--- {sort, number, ...} mended, index key, ...}, or nothing if another walk is under way, or none.
-
-local INDEXES = {
-  due = true, lease = true, gone = true, ids = true, children = true, line = true, ring = true, priorities = true,
-}
+-- Repair: one slice of the walk over a partition's records: each is put where its state says, in every index, and
+-- counted. `cursor` is the engine's SCAN cursor; with `begins` the walk begins, unless one is under way. Answers
+-- {new cursor, {sort, number, ...} mended}, or nothing if another walk is under way, or none.
 local TIMERS = { keys.due, keys.lease, keys.gone }
 
 local function stand_in_timer(job, ref)
@@ -63,8 +58,12 @@ local function visit(key, ns, id)
   local present, past = record.find(ns, id)
   local job = present or past
   if not job then
-    redis.call("DEL", key)
-    mend.note("record", 1)
+    -- Half a record goes. One that says something in another form is not ours to judge: another release may read it.
+    local texts = redis.call("HMGET", key, "route", "state")
+    if not (texts[1] and texts[2]) then
+      redis.call("DEL", key)
+      mend.note("record", 1)
+    end
     return
   end
   if tonumber(redis.call("GET", keys.seq) or 0) < job.seq then
@@ -95,24 +94,20 @@ end
 
 memory.spared()
 if begins == 1 and effects.walk() == 0 then
+  redis.call("DEL", keys.recount)
+  redis.call("HSET", keys.recount, "walk", number)
+  redis.call("SET", keys.walk, number)
   effects.begin_walk(number)
-elseif effects.walk() ~= number then
+end
+if not mend.goes_on() then
   return {}
 end
-redis.call("PEXPIRE", keys.walk, WALK_EXPIRY)
-
-local pattern = string.gsub(PREFIX, "[%[%]*?\\^-]", "\\%0") .. (second == 1 and "*" or "job:*")
-local scanned = redis.call("SCAN", cursor, "MATCH", pattern, "COUNT", slice)
-local answer = { scanned[1], false }
+local scanned = redis.call("SCAN", cursor, "MATCH", mend.pattern("job:*"), "COUNT", slice)
 for _, key in ipairs(scanned[2]) do
-  local sort, names = string.match(string.sub(key, #PREFIX + 1), "^(%a+):?(.*)$")
-  local ns, id = keys.split_ref(names or "")
-  if second == 1 and INDEXES[sort] then
-    answer[#answer + 1] = key
-  elseif second == 0 and ns then
+  local ns, id = keys.split_ref(string.sub(key, #PREFIX + #"job:" + 1))
+  if ns then
     visit(key, ns, id)
   end
 end
 effects.flush()
-answer[2] = mend.report()
-return answer
+return { scanned[1], mend.report() }

@@ -1,34 +1,31 @@
 --- @include lib/mend
 --- @include lib/memory
--- The end of the repair walk: every record was counted, and that count becomes the statistics. Answers
--- {sort, number, ...}; nothing if the walk had been given up.
+-- The end of the repair walk, in slices: every record was counted, and that count becomes the statistics. The first pass
+-- looks at the counters that there are, the second (`second` 1) at those that the walk found. Whatever moves a job by now
+-- moves it in both. Answers {new cursor, {sort, number, ...}}, nothing if the walk had been given up.
+
+local PLACES = { ready = true, scheduled = true, running = true, due = true, lease = true, gone = true }
 
 memory.spared()
-if effects.walk() ~= number then
+if not mend.goes_on() then
   return {}
 end
 
-local counts, recount = {}, {}
-local function read(key, into)
-  local fields = redis.call("HGETALL", key)
-  for i = 1, #fields, 2 do
-    into[fields[i]] = fields[i + 1]
-  end
-end
-read(keys.counts, counts)
-read(keys.recount, recount)
-
-for field, value in pairs(counts) do
-  if recount[field] ~= value then
-    redis.call("HDEL", keys.counts, field)
+local scanned = redis.call("HSCAN", second == 1 and keys.recount or keys.counts, cursor, "COUNT", slice)
+for i = 1, #scanned[2], 2 do
+  local field = scanned[2][i]
+  local counted, found = redis.call("HGET", keys.counts, field), redis.call("HGET", keys.recount, field)
+  if PLACES[string.match(field, "[^\31]*$")] and counted ~= found then
+    if found then
+      redis.call("HSET", keys.counts, field, found)
+    else
+      redis.call("HDEL", keys.counts, field)
+    end
     mend.note("count", 1)
   end
 end
-for field, value in pairs(recount) do
-  if counts[field] ~= value then
-    redis.call("HSET", keys.counts, field, value)
-    mend.note("count", counts[field] and 0 or 1)
-  end
+if second == 1 and scanned[1] == "0" then
+  redis.call("DEL", keys.walk, keys.recount)
+  redis.call("SET", keys.walked, 1, "PX", WALK_EVERY)
 end
-redis.call("DEL", keys.walk, keys.recount)
-return mend.report()
+return { scanned[1], mend.report() }

@@ -1,7 +1,7 @@
 --- @include lib/mend
 --- @include lib/memory
 -- One slice of an index in the repair walk: entries are dropped whose job is gone, or stands elsewhere by its state.
--- Answers {new cursor, {sort, number, ...}}.
+-- Answers {new cursor, {sort, number, ...}}, or nothing if the walk was given up.
 
 local sort, names = string.match(string.sub(index, #PREFIX + 1), "^(%a+):?(.*)$")
 local parts = {}
@@ -47,6 +47,9 @@ local belongs = {
 local SORTS = { due = "timer", lease = "timer", gone = "timer", ring = "line", priorities = "line" }
 
 memory.spared()
+if not mend.goes_on() then
+  return {}
+end
 local scanned = redis.call("ZSCAN", index, cursor, "COUNT", slice)
 for i = 1, #scanned[2], 2 do
   local member = scanned[2][i]

@@ -26,6 +26,10 @@ local function each_due(timer, act)
       redis.call("ZREM", timer, refs[i])
       if not job then
         redis.call("ZREM", keys.ids(ns), id)
+        local parent = string.match(id, "^(.*)/")
+        if parent then
+          redis.call("ZREM", keys.children(ns, parent), id)
+        end
       end
       if not job and timer == keys.gone then
         effects.count(LOST, "ended", -1) -- nothing is amiss: the engine's own expiry, the backstop, was first
@@ -41,11 +45,11 @@ each_due(keys.due, function(job)
     transition.finish(job, "F", "error", expired_error)
   else
     promoted = promoted + 1
+    late = math.max(late, now - job.deadline)
     transition.ready(job, "new")
   end
 end)
 
-    late = math.max(late, now - job.deadline)
 each_due(keys.lease, function(job)
   answer[#answer + 1] = job.ns
   answer[#answer + 1] = job.id

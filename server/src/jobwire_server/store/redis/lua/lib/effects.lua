@@ -14,31 +14,31 @@ function effects.walk()
   return walk
 end
 
+local TIMERS = { ready = "due", scheduled = "due", running = "lease", ended = "gone", state = "gone" }
+
 function effects.begin_walk(number)
   walk = number
-  redis.call("DEL", keys.recount)
-  redis.call("SET", keys.walk, number, "PX", WALK_EXPIRY)
 end
 
--- Counts jobs of a place: "ready", "scheduled" or "running" in a queue; all others together as "gone".
-local function field_of(job, place)
-  if place == "ended" or place == "state" then
-    return US .. US .. "gone"
+-- Counts a job in its place, if that is one of a queue ("ready", "scheduled", "running"), and in all that its timer has.
+local function tally(counts, job, place, delta)
+  add(counts, US .. US .. TIMERS[place], delta)
+  if TIMERS[place] ~= "gone" then
+    add(counts, job.ns .. US .. job.queue .. US .. place, delta)
   end
-  return job.ns .. US .. job.queue .. US .. place
 end
 
 -- A job that the repair walk has counted already is moved in its count too.
 function effects.count(job, place, delta)
-  add(effects.counts, field_of(job, place), delta)
+  tally(effects.counts, job, place, delta)
   if job.walk > 0 and job.walk == effects.walk() then
-    add(effects.recounts, field_of(job, place), delta)
+    tally(effects.recounts, job, place, delta)
   end
 end
 
 -- The repair walk meets the job for the first time.
 function effects.recount(job, place)
-  add(effects.recounts, field_of(job, place), 1)
+  tally(effects.recounts, job, place, 1)
 end
 
 -- One more job of the queue may be claimed: some waiting replica should know.
@@ -84,10 +84,7 @@ end
 
 function effects.flush()
   write(keys.counts, effects.counts)
-  if next(effects.recounts) then
-    write(keys.recount, effects.recounts)
-    redis.call("PEXPIRE", keys.recount, 2 * WALK_EXPIRY)
-  end
+  write(keys.recount, effects.recounts)
   for name, jobs in pairs(effects.ready) do
     wake(name, jobs)
   end

@@ -2,7 +2,7 @@
 -- joined by the unit separator, which no name may hold: two different names never meet in one key.
 --
 -- Permanent kinds, gone when empty: line, ring, debts, priorities, due, lease, gone, ids, children, counts, seq.
--- With a TTL: job, dedup, waiters, claimed, alive, walk, recount.
+-- With a TTL: job, dedup, waiters, claimed, alive, walk, walked, recount.
 local US = "\31"
 local BASE, PARTITION = string.match(PREFIX, "^(.*){(%d+)}:$")
 local CHANNEL = BASE .. "replica:" -- followed by the replica's name: where it hears notices
@@ -14,6 +14,7 @@ local keys = {
   seq = PREFIX .. "seq", -- the partition's counter of places in line
   spared = PREFIX .. "spared", -- never there; see `memory.lua`
   walk = PREFIX .. "walk", -- STRING: the number of the repair walk under way
+  walked = PREFIX .. "walked", -- STRING: a repair walk was here not long ago
   recount = PREFIX .. "recount", -- HASH: `counts` as that walk finds them
   alive = PREFIX .. "alive", -- STRING: the latest proof that the engine takes writes
 }

@@ -41,8 +41,9 @@ function record.bump(job)
   job.updated = now
 end
 
+-- Never in the past, where an owner's shorter ttl may put the expire time: this very script still answers the record.
 local function backstop(job)
-  return job.deadline + (record.expires(job) and BACKSTOP_ENDED or BACKSTOP_LIVE)
+  return math.max(job.deadline, now) + (record.expires(job) and BACKSTOP_ENDED or BACKSTOP_LIVE)
 end
 
 -- Writes the state and the given further fields (name, value, ...), and sets the engine's own expiry. Returns the state
@@ -84,11 +85,11 @@ function record.keep_dedup(job)
   end
 end
 
--- Adds to the child counts of the job's parent, if that is present; never revives it.
+-- Adds to the child counts of the job's parent, if that is present and no other of its id; never revives it.
 function record.count_child(job, field, delta)
   if job.parent ~= "" then
     local key = keys.job(job.ns, job.parent)
-    if redis.call("EXISTS", key) == 1 then
+    if string.match(redis.call("HGET", key, "route") or "", "^[^\n]*\n([^\n]*)") == job.kin then
       redis.call("HINCRBY", key, field, delta)
     end
   end
