@@ -11,6 +11,7 @@ from jobwire_server.store.redis import RedisStore
 
 from tests.conformance.bench import refusal
 from tests.engines import Engine
+from tests.requests import claim, create
 
 
 @pytest.fixture(autouse=True)
@@ -106,3 +107,20 @@ async def test_an_engine_that_does_not_answer_is_unavailable() -> None:
     with pytest.raises(StoreError) as error:
         await RedisStore.connect("redis://127.0.0.1:1/0")
     assert error.value.reason == job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE
+
+
+async def test_a_store_whose_partitions_are_not_the_engines_any_more_does_nothing(engine: Engine) -> None:
+    """It would look for jobs, ids and keys where nobody else puts them."""
+    await engine.flush()
+    store = await RedisStore.connect(engine.url, partitions=4)
+    await store.create(create("a", "q"))
+    async with engine.client() as client:
+        await client.hset("jobwire:meta", "partitions", "1")
+        for call in (store.ping(), store.create(create("b", "q")), store.claim(claim("q"))):
+            with pytest.raises(StoreError, match="1 partitions, not 4") as refused:
+                await call
+            assert refused.value.reason == job_pb2.ERROR_REASON_ENGINE_UNAVAILABLE
+        await client.hset("jobwire:meta", "partitions", "4")
+    await store.ping()
+    assert len((await store.claim(claim("q"))).jobs) == 1
+    await store.close()

@@ -26,7 +26,7 @@ def connect(target: str, *, tls: grpc.ChannelCredentials | None = None, timeout:
 
     Call it where the event loop runs. `timeout` bounds each call, its retries included; what a verb waits by itself
     (`wait`) comes on top. A client belongs to its event loop and to its process: connect after a fork, never before
-    (a child of a process that has connected gets a RuntimeError).
+    (in a child of a process that has connected, this raises a RuntimeError, and the parent's clients must not be used).
 
     Args:
         target: A gRPC target: `host:port`, `dns:///host:port`, `unix:/path`. Of several servers (a name with several

@@ -65,6 +65,8 @@ class RedisStore(Store):
         self._prefix = prefix
         self._clock = clock
         self._updates = 0
+        self._displaced: StoreError | None = None
+        """The engine holds another number of partitions by now: no call would find what belongs together."""
 
     @classmethod
     async def connect(
@@ -115,6 +117,8 @@ class RedisStore(Store):
         self.observer.round_trip(seconds)  # whichever there is by then
 
     async def _run(self, partition: int, script: Script, *params: Argument, **lists: Sequence[Argument]) -> Any:
+        if self._displaced is not None and script is not scripts.PING:
+            raise self._displaced
         args = [self._clock() if self._clock else 0, *params]
         for name, fields in script.lists.items():
             args += (len(lists[name]) // len(fields), *lists[name])
@@ -307,8 +311,10 @@ class RedisStore(Store):
         with asking():
             try:
                 await agree_on_partitions(self._engine.client, self._prefix, self.partitions)
+                self._displaced = None
             except ValueError as error:
-                raise engine_unavailable(str(error)) from None
+                self._displaced = engine_unavailable(str(error))
+                raise self._displaced from None
 
     def notices(self) -> AsyncGenerator[Notice, None]:
         """As `Store.notices`, from a pub/sub connection of its own."""
