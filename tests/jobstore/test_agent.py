@@ -128,6 +128,24 @@ async def test_one_replica_resumes(agent: Agent) -> None:
     assert (await agent.ask("GET", path)).body["payload"]["run"] == winner.body["payload"]["run"]
 
 
+async def test_who_lost_a_scan_stops(agent: Agent) -> None:
+    """The scan is taken over while the replica that had it lives: from then on only the new one's progress counts."""
+    first, second = agent.replicas
+    targets = [f"t{number}" for number in range(40)]
+    path = await started(first, targets, PAUSE)
+    await agent.until_found(path, 2)
+    resumed = await second.ask("POST", f"{path}/resume")
+    counts = []
+    while True:
+        seen = (await agent.ask("GET", path)).body
+        assert seen["payload"]["run"] == resumed.body["payload"]["run"]
+        counts.append(len(seen["payload"]["found"]))
+        if seen["status"] == "succeeded":
+            break
+    assert counts == sorted(counts)
+    assert seen["result"] == [target.upper() for target in targets]
+
+
 @pytest.mark.parametrize("backend", ["redis", "grpc"])
 async def test_an_outage_is_a_503_and_heals(backend: str) -> None:
     """While nothing can be stored the agent says so; later all is there, and the scan goes on by itself."""
