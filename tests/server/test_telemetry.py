@@ -193,6 +193,7 @@ async def test_f01_streams_end_in_every_way_without_a_span_or_a_word(
     assert [record for record in caplog.records if record.name.startswith("opentelemetry")] == []
     assert "detach" not in caplog.text
     assert recorded.spans() == []
-    assert recorded.value("jobwire.operations", verb="claim_stream") == 4 * count
+    # Of those with a deadline, a busy server may never have heard.
+    assert count <= recorded.value("jobwire.operations", verb="claim_stream", outcome="cancelled") <= 2 * count
     assert recorded.value("jobwire.operations", verb="claim_stream", outcome="ok") == count
     assert recorded.value("jobwire.operations", verb="claim_stream", outcome="field_invalid") == count
