@@ -28,6 +28,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.engines import Engine, free_port
 from tests.telemetry import Recorded
 
+pytestmark = pytest.mark.jobstore
+
 Verb = Callable[[AgentJobStore], Awaitable[object]]
 
 SECRET = "payload-of-nobody-elses-business"
