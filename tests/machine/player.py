@@ -137,13 +137,16 @@ class Player:
     async def _reclaim(self, args: Any) -> Any:
         age, page_size = args
         token, first = "", True
+        # How many pages that takes, where entries are dropped on the way, is each backend's own.
+        taken: list[store_pb2.LeaseRef] = []
         while token or first:
             request = store_pb2.ReclaimStaleRequest(page_size=page_size, page_token=token)
             if age is not None:
                 request.heartbeat_before.CopyFrom(at(self._clock.now_ms - age + 1))
             answer = await self._store.reclaim_stale(request)
-            yield list(answer.reclaimed)
+            taken += answer.reclaimed
             token, first = answer.next_page_token, False
+        yield taken
 
     async def _sweep(self, _: None) -> Any:
         for partition in range(self._store.partitions):

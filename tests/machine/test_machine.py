@@ -1,7 +1,7 @@
 """The same calls, clock steps and damage, drawn at random, for the engine's scripts and for the rules in plain Python.
 
 Both stores get the same clock, and draw the same ids, tokens and nonces, so that answers can be compared whole; at rest
-every record and every index is compared too. Legitimate differences: how page tokens of ReclaimStale are spelled; and
+every record and every index is compared too. Legitimate differences: how ReclaimStale is paged; and
 between the loss of a record and its repair, statistics and what an index still says of it.
 
 A failure prints how to play it again. `JOBWIRE_TEST_EXAMPLES=1000 pytest tests/machine --hypothesis-seed=7` plays more.
@@ -61,6 +61,9 @@ class Machine(RuleBasedStateMachine):
         self.client = self.engine.client()
 
     def teardown(self) -> None:
+        if not hasattr(self, "client"):
+            self.runner.close()
+            return  # it did not open
         try:
             for name, args in (("read", None), ("advance", 10_000), ("sweep", None), ("read", None)):
                 self.play(name, args)
