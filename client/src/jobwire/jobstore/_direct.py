@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from jobwire_server.store.base import Store
 from jobwire_server.store.errors import StoreError
-from jobwire_server.store.open import open_store
+from jobwire_server.store.open import check_engine_url, open_store
 
 from jobwire.v1 import store_pb2
 
@@ -55,6 +56,17 @@ class DirectVerbs(Verbs):
     async def close(self) -> None:
         """Waits for what is under way, then lets go of the connections."""
         await self._stack.aclose()
+
+
+def check_direct(url: str) -> None:
+    """Raises JobStoreError for a URL that can never work, as far as it alone can tell."""
+    try:
+        check_engine_url(url)
+        parts = urlsplit(url)
+        if not (parts.path.strip("/") if parts.scheme == "unix" else parts.hostname):
+            raise ValueError(f"{parts.scheme}:// must name a {'socket' if parts.scheme == 'unix' else 'host'}")
+    except ValueError as error:
+        raise JobStoreError(f"JOB_STORE_URL: {error}") from None
 
 
 async def open_direct(url: str) -> DirectVerbs:

@@ -10,9 +10,10 @@ from ._errors import JobStoreError
 from ._memory import MemoryVerbs
 from ._opened import Opened
 from ._store import AgentJobStore
+from ._values import check_name
 from ._verbs import Verbs
 
-_ENGINES = ("redis", "rediss", "unix")
+_ENGINES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 _opened: dict[str, Opened] = {}
 
 
@@ -21,7 +22,7 @@ def make_job_store(url: str | None = None, *, agent: str | None = None, tenant: 
 
     | `url`, by default `JOB_STORE_URL` | backend |
     |---|---|
-    | unset, `memory://` | a dict of this process, gone with it |
+    | unset, `memory://` | a dict of this process, gone with it, or when its last user closes it |
     | `redis://`, `rediss://`, `unix://` | straight to a Redis or Valkey (needs `jobwire[redis]`) |
     | `grpc://host:port`, `grpcs://host:port` | through a jobwire server, `grpcs` with TLS |
 
@@ -36,7 +37,9 @@ def make_job_store(url: str | None = None, *, agent: str | None = None, tenant: 
     url = os.environ.get("JOB_STORE_URL", "") if url is None else url
     agent = os.environ.get("OTEL_SERVICE_NAME", "") if agent is None else agent
     url = url or "memory://"
-    if not agent and not url.startswith("memory:"):
+    check_name("agent", agent)
+    check_name("tenant", tenant)
+    if not agent and not url.lower().startswith("memory:"):
         raise JobStoreError("whose jobs are these? Set OTEL_SERVICE_NAME, or give make_job_store an agent")
     if url not in _opened:
         _opened[url] = Opened(*_backend(url))
@@ -44,53 +47,46 @@ def make_job_store(url: str | None = None, *, agent: str | None = None, tenant: 
 
 
 def _backend(url: str) -> tuple[str, Callable[[], Awaitable[Verbs]]]:
-    """What a URL's backend is called, and how it is opened."""
+    """What a URL's backend is called, and how it is opened. No error quotes the URL: it may hold a password."""
     scheme, separator, rest = url.partition("://")
-    if not separator:
-        raise JobStoreError(
-            "JOB_STORE_URL must begin with memory://, redis://, rediss://, unix://, grpc:// or grpcs://"
-        )
+    scheme = scheme.lower() if separator else ""
     if scheme == "memory":
         if rest:
             raise JobStoreError("JOB_STORE_URL: memory:// takes neither host nor path")
-        memory = MemoryVerbs()
-
-        async def open_memory() -> Verbs:
-            return memory
-
-        return "memory", open_memory
-    if scheme in ("grpc", "grpcs"):
-        return "jobwire", _remote(scheme, url)
-    engine, _, topology = scheme.partition("+")
-    if engine in _ENGINES and topology in ("", "sentinel", "cluster"):
-        return "redis", _direct(url)
-    raise JobStoreError(f"JOB_STORE_URL: no backend for {scheme}://")
-
-
-def _remote(scheme: str, url: str) -> Callable[[], Awaitable[Verbs]]:
-    parts = urlsplit(url)
+        return "memory", MemoryVerbs().open
+    if scheme not in ("grpc", "grpcs", *_ENGINES):
+        raise JobStoreError(
+            "JOB_STORE_URL must begin with memory://, redis://, rediss://, unix://, grpc:// or grpcs://"
+        )
+    if scheme in _ENGINES:
+        return "redis", _direct(scheme, url)
     try:
-        port = parts.port
+        parts = urlsplit(url)
+        usable = parts.hostname and parts.port and parts.netloc == rest.rstrip("/") and "@" not in rest
     except ValueError:
-        port = None
-    if not parts.hostname or port is None or parts.path.strip("/") or parts.query or parts.fragment or parts.username:
+        usable = False
+    if not usable:
         raise JobStoreError(f"JOB_STORE_URL must be {scheme}://host:port and nothing more")
+    return "jobwire", _remote(parts.netloc, tls=scheme == "grpcs")
 
+
+def _remote(target: str, *, tls: bool) -> Callable[[], Awaitable[Verbs]]:
     async def open_remote() -> Verbs:
         from ._remote import RemoteVerbs  # noqa: PLC0415 - gRPC costs memory and forks, and memory:// needs none
 
-        return RemoteVerbs(parts.netloc, tls=scheme == "grpcs")
+        return RemoteVerbs(target, tls=tls)
 
     return open_remote
 
 
-def _direct(url: str) -> Callable[[], Awaitable[Verbs]]:
+def _direct(scheme: str, url: str) -> Callable[[], Awaitable[Verbs]]:
     try:
-        from ._direct import open_direct  # noqa: PLC0415 - an extra
+        from ._direct import check_direct, open_direct  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise JobStoreError(
-            f"JOB_STORE_URL: {url.partition('://')[0]}:// needs an extra: pip install 'jobwire[redis]' ({error.name})"
+            f"JOB_STORE_URL: {scheme}:// needs an extra: pip install 'jobwire[redis]' ({error.name})"
         ) from None
+    check_direct(url)
 
     async def open_store() -> Verbs:
         return await open_direct(url)

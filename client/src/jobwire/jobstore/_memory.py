@@ -6,12 +6,15 @@ import heapq
 import secrets
 import time
 from collections.abc import Callable
+from typing import Self
 
 from jobwire.v1 import job_pb2, store_pb2
 
 from ._verbs import Verbs, refusal
 
 _Name = tuple[str, str]
+
+_CHANGES = {"status", "payload", "content_type", "result", "error", "ttl"}
 
 
 def _wall_clock() -> int:
@@ -26,6 +29,12 @@ class MemoryVerbs(Verbs):
         self._jobs: dict[_Name, job_pb2.Job] = {}
         self._expiry: list[tuple[int, _Name]] = []
         """By expire time; an entry whose job has another by now counts for nothing."""
+        self._openings = 0
+
+    async def open(self) -> Self:
+        """Counts those who opened it: each event loop does for itself."""
+        self._openings += 1
+        return self
 
     async def create(self, request: store_pb2.CreateRequest) -> store_pb2.CreateResponse:
         """Raises JOB_EXISTS."""
@@ -52,11 +61,15 @@ class MemoryVerbs(Verbs):
         """Raises JOB_NOT_FOUND, ETAG_MISMATCH."""
         job = self._must_find(request.namespace, request.id)
         _check_etag(job, request.etag)
+        if not any(field.name in _CHANGES for field, _ in request.ListFields()):
+            return store_pb2.UpdateResponse(job=_copy(job))
         for field in ("payload", "content_type", "result"):
             if request.HasField(field):
                 setattr(job, field, getattr(request, field))
         if request.HasField("error"):
             job.error.CopyFrom(request.error)
+            if not request.error.ByteSize():
+                job.ClearField("error")
         job.status = request.status or job.status
         if request.HasField("ttl"):
             job.ttl.CopyFrom(request.ttl)
@@ -92,9 +105,11 @@ class MemoryVerbs(Verbs):
         return store_pb2.ListIdsResponse(ids=[job_id for _, job_id in heapq.nlargest(request.limit, found)])
 
     async def close(self) -> None:
-        """Everything is gone, as with its process."""
-        self._jobs.clear()
-        self._expiry.clear()
+        """Once as many have closed as opened it, everything is gone, as with its process."""
+        self._openings -= 1
+        if not self._openings:
+            self._jobs.clear()
+            self._expiry.clear()
 
     def _find(self, name: _Name) -> job_pb2.Job | None:
         self._forget_expired()
@@ -110,6 +125,10 @@ class MemoryVerbs(Verbs):
         until = self._clock() + job.ttl.ToMilliseconds()
         job.expire_time.FromMilliseconds(until)
         heapq.heappush(self._expiry, (until, name))
+        if len(self._expiry) > 2 * len(self._jobs) + 100:
+            # Most entries count for nothing: of jobs that were renewed again and again, or deleted.
+            self._expiry = [(job.expire_time.ToMilliseconds(), name) for name, job in self._jobs.items()]
+            heapq.heapify(self._expiry)
 
     def _forget_expired(self) -> None:
         now = self._clock()

@@ -40,7 +40,8 @@ class JobStore(Protocol):
         """Changes what is given, all of it at once; None stays as it is. The job as it is then.
 
         With `ttl_seconds` it is kept so long from now; without, as long as it would have been. With `etag` only if that
-        is the current one. An error text is cut at 16 KiB. Raises JobNotFoundError, EtagMismatchError.
+        is the current one. An error text is cut at 16 KiB; an empty one takes the error away. Raises JobNotFoundError,
+        EtagMismatchError.
         """
         ...
 

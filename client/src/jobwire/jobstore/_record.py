@@ -44,6 +44,8 @@ class JobRecord:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The record that `to_dict` wrote. Raises InvalidJobError for keys too many or too few, and wrong types."""
+        if not isinstance(data, dict):
+            raise InvalidJobError(f"not a job record but {type(data).__name__}")
         names = {field.name for field in fields(cls)}
         if wrong := names.symmetric_difference(data):
             raise InvalidJobError(f"not the keys of a job record: {', '.join(sorted(map(str, wrong)))}")

@@ -56,7 +56,7 @@ class AgentJobStore:
                 tenant=self.tenant,
                 payload=_content("payload", payload),
                 content_type=values.CONTENT_TYPE,
-                status=_TO_CONTRACT[JobStatus(status)],
+                status=_TO_CONTRACT[values.check_status(status)],
                 ttl=duration(values.check_ttl(ttl_seconds)),
             )
             request = store_pb2.CreateRequest(job_id=values.check_id(job_id), request_id=uuid.uuid4().hex, job=job)
@@ -91,10 +91,10 @@ class AgentJobStore:
             request = store_pb2.UpdateRequest(
                 namespace=self.agent,
                 id=values.check_id(job_id),
-                etag=etag or "",
+                etag=values.check_etag(etag),
                 request_id=uuid.uuid4().hex,
                 view=job_pb2.JOB_VIEW_FULL,
-                status=job_pb2.JOB_STATUS_UNSPECIFIED if status is None else _TO_CONTRACT[JobStatus(status)],
+                status=job_pb2.JOB_STATUS_UNSPECIFIED if status is None else _TO_CONTRACT[values.check_status(status)],
                 payload=None if payload is None else values.encode("payload", payload),
                 content_type=None if payload is None else values.CONTENT_TYPE,
                 result=None if result is None else values.encode("result", result),
@@ -107,7 +107,9 @@ class AgentJobStore:
     async def delete(self, job_id: str, *, etag: str | None = None) -> bool:
         """As `JobStore.delete`."""
         with self._observed("delete", job_id):
-            request = store_pb2.DeleteRequest(namespace=self.agent, id=values.check_id(job_id), etag=etag or "")
+            request = store_pb2.DeleteRequest(
+                namespace=self.agent, id=values.check_id(job_id), etag=values.check_etag(etag)
+            )
             verbs = await self._opened.verbs(self)
             return (await verbs.delete(request)).existed
 
