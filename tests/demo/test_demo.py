@@ -44,7 +44,7 @@ def test_a_killed_worker_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_leaves_no_process_behind(tmp_path: Path) -> None:
-    for number in range(200):
+    for number in range(2_000):  # more than are done before a busy machine gets round to the interrupt
         (tmp_path / f"{number}.txt").write_text("some words")
     demo = subprocess.Popen([*DEMO, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert demo.stdout
